@@ -1,0 +1,1 @@
+"""What teaches: each lesson's exercises, their checks and hints."""

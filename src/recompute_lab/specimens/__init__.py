@@ -1,0 +1,1 @@
+"""What fails: small faulty segments, and their repairs."""

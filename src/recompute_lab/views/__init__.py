@@ -1,0 +1,1 @@
+"""What shows: figures (matplotlib) and panels (ipywidgets)."""

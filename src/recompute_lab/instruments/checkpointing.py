@@ -1,0 +1,127 @@
+"""The ways to run a segment, and torch's own error read into numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+
+from recompute_lab.instruments.isolation import isolated, tensors_in
+from recompute_lab.instruments.ledger import Ledger, Recorder
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way to run a segment: `strategy(segment, *args, **kwargs)` returns the segment's output.
+
+    `use_reentrant` is None for a plain call. `early_stop` applies to the non-reentrant implementation only.
+    """
+
+    name: str
+    use_reentrant: bool | None
+    early_stop: bool = True
+
+    def __call__(self, segment: Callable, *args, **kwargs):
+        if self.use_reentrant is None:
+            return segment(*args, **kwargs)
+        if self.use_reentrant:
+            if kwargs:  # the reentrant implementation passes positional arguments on, and nothing else
+                inner, segment = segment, lambda *tensors: inner(*tensors, **kwargs)
+            return checkpoint(segment, *args, use_reentrant=True)
+        # A context manager in every version of torch; newer ones have a keyword as well.
+        with set_checkpoint_early_stop(self.early_stop):
+            return checkpoint(segment, *args, use_reentrant=False, **kwargs)
+
+
+PLAIN = Strategy("plain", use_reentrant=None)
+REENTRANT = Strategy("reentrant", use_reentrant=True)
+NON_REENTRANT = Strategy("non-reentrant", use_reentrant=False)
+NO_EARLY_STOP = Strategy("non-reentrant, no early stop", use_reentrant=False, early_stop=False)
+STRATEGIES = (PLAIN, REENTRANT, NON_REENTRANT, NO_EARLY_STOP)
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """What a `CheckpointError` says, without its prose, which differs between versions of torch.
+
+    `kind` is "count" (fewer tensors in the recomputation), "more" (more of them; seen only without early stop),
+    "metadata" (a shape, dtype or device differs), or "other". `saved` and `recomputed` are counts, where told.
+    """
+
+    kind: str
+    saved: int | None = None
+    recomputed: int | None = None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Mismatch:
+        text = str(error)
+        counts = re.search(r"saved during forward: (\d+)\D+recomputation: (\d+)", text)
+        if counts:
+            return cls("count", int(counts[1]), int(counts[2]))
+        if "different metadata" in text:
+            return cls("metadata")
+        return cls("more" if "trying to save more tensors" in text else "other")
+
+    def __str__(self) -> str:
+        if self.kind == "count":
+            return f"{self.saved} tensors saved in forward, {self.recomputed} in recomputation"
+        return {"metadata": "a recomputed tensor has other metadata", "more": "more tensors in recomputation"}.get(
+            self.kind, "another error"
+        )
+
+
+@dataclass
+class Passes:
+    """The ledgers of one checkpointed forward and backward, and the error, if the second pass raised one."""
+
+    ledgers: list[Ledger] = field(default_factory=list)
+    error: BaseException | None = None
+
+    @property
+    def forward(self) -> Ledger:
+        return self.ledgers[0]
+
+    @property
+    def recomputation(self) -> Ledger | None:
+        """The second pass; None where the segment was not run again."""
+        return self.ledgers[1] if len(self.ledgers) > 1 else None
+
+    @property
+    def mismatch(self) -> Mismatch | None:
+        return None if self.error is None else Mismatch.of(self.error)
+
+
+def passes(segment: Callable, *args, strategy: Strategy = NON_REENTRANT, **kwargs) -> Passes:
+    """Run `segment` forward and backward under a strategy and keep each pass's ledger.
+
+    What the segment raises in forward passes through. What is raised in backward is kept as `error`, since it is the
+    answer. Raises ValueError where the output cannot be differentiated. All state is afterwards as it was.
+    """
+    recorder = Recorder(segment)
+    with isolated(segment, *args, **kwargs) as call:
+        output = strategy(recorder, *call.args, **call.kwargs)
+        loss = weighted_sum(output)
+        try:
+            loss.backward(retain_graph=True)
+        except RuntimeError as error:
+            return Passes(recorder.passes, error)
+    return Passes(recorder.passes)
+
+
+def weighted_sum(output) -> torch.Tensor:
+    """A scalar that depends on every element of every differentiable tensor in `output`, with distinct weights.
+
+    A plain sum would give some segments (a softmax, a normalisation) the gradient zero and hide a difference.
+    Raises ValueError where no tensor in `output` requires grad.
+    """
+    tensors = [t for t in tensors_in(output) if t.requires_grad]
+    if not tensors:
+        raise ValueError(
+            "nothing to differentiate: no tensor in the segment's output requires grad. Give it an input or a "
+            "parameter that requires grad, and return what depends on it."
+        )
+    tensors = [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
+    return sum((t * torch.linspace(0.5, 1.5, t.numel(), device=t.device).view(t.shape).to(t.dtype)).sum() for t in tensors)

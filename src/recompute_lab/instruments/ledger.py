@@ -1,0 +1,257 @@
+"""The ledger: which tensors a pass saves for backward, one row per saved tensor.
+
+`torch.autograd.graph.saved_tensors_hooks` lets us see every tensor that autograd packs. Hooks do not stack (only the
+innermost pair is called), and `torch.utils.checkpoint` counts with a pair of its own; so a recorder hands each tensor
+on to the pair it covers. Recording therefore changes neither what is saved nor what checkpointing sees.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from recompute_lab.instruments.isolation import isolated
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_HERE = __file__
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTensor:
+    """One tensor that a pass saved for backward.
+
+    `position` counts from 1 in the order of saving. `operator` is the torch function that was running ("linear",
+    "softmax", "mul"); a function that torch composes in Python of several others appears under its own name.
+    `file` and `line` are the innermost line outside torch that led there, or torch's own where the segment has none.
+    """
+
+    position: int
+    operator: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+    file: str
+    line: int
+
+    @property
+    def where(self) -> str:
+        """The source line in short form, "trunk.py:41"; a notebook's cell is named "cell:3"."""
+        return f"{'cell' if 'ipykernel' in self.file else Path(self.file).name}:{self.line}"
+
+    @property
+    def bytes(self) -> int:
+        size = self.dtype.itemsize
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    @property
+    def key(self) -> tuple:
+        """What two passes must share for the rows to be the same entry: all but the position."""
+        return (self.operator, self.shape, self.dtype, self.device, self.file, self.line)
+
+    def __str__(self) -> str:
+        shape = "x".join(map(str, self.shape)) or "scalar"
+        return f"{self.position:>6}  {self.operator:<16} {shape:<14} {str(self.dtype)[6:]:<9} {self.where}"
+
+
+@dataclass
+class Ledger:
+    """The saved tensors of one pass, in order, and how the pass ended.
+
+    `ended` is "returned", or "stopped early" (checkpointing had all it needed and left the segment by an exception),
+    or "raised NAME".
+    """
+
+    rows: list[SavedTensor] = field(default_factory=list)
+    ended: str = "running"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[SavedTensor]:
+        return iter(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+    @property
+    def bytes(self) -> int:
+        """Sum of the sizes of the rows. A tensor saved twice counts twice, also where both share their memory."""
+        return sum(row.bytes for row in self.rows)
+
+    def count(self, operator: str | None = None) -> int:
+        """How many rows there are, or how many an operator has."""
+        return len(self.rows) if operator is None else sum(row.operator == operator for row in self.rows)
+
+    def __str__(self) -> str:
+        head, tail = self.rows[:20], self.rows[20:]
+        lines = [f"{len(self)} saved tensors, {self.ended}", *map(str, head)]
+        return "\n".join(lines + ([f"   ... {len(tail)} more rows"] if tail else []))
+
+
+class _Operators(TorchFunctionMode):
+    """Remembers which torch function is running; the saving happens inside it."""
+
+    def __init__(self):
+        super().__init__()
+        self.running: Callable | None = None
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        before, self.running = self.running, func
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self.running = before
+
+
+class Recorder:
+    """Wraps a segment; every call is one pass and appends its `Ledger` to `passes`.
+
+    A recorder is a callable with the segment's own signature, so it can be given to `torch.utils.checkpoint` in the
+    segment's place: the forward is then the first ledger, the recomputation the second. Tensors themselves are not kept.
+    """
+
+    def __init__(self, segment: Callable):
+        if not callable(segment):
+            raise TypeError(f"a segment is a callable or an nn.Module; got {type(segment).__name__}")
+        self.segment = segment
+        self.passes: list[Ledger] = []
+
+    def __call__(self, *args, **kwargs):
+        ledger = Ledger()
+        self.passes.append(ledger)
+        operators = _Operators()
+        outer = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        pack_outer, unpack_outer = outer or (lambda tensor: tensor, lambda packed: packed)
+
+        def pack(tensor: torch.Tensor):
+            ledger.rows.append(_row(len(ledger.rows) + 1, tensor, operators.running))
+            return pack_outer(tensor)
+
+        try:
+            with operators, saved_tensors_hooks(pack, unpack_outer):
+                output = self.segment(*args, **kwargs)
+        except BaseException as error:
+            # torch leaves a recomputation that has all it needs by a private exception; the name is all we rely on.
+            stopped = type(error).__name__ == "_StopRecomputationError"
+            ledger.ended = "stopped early" if stopped else f"raised {type(error).__name__}"
+            raise
+        ledger.ended = "returned"
+        return output
+
+
+def _row(position: int, tensor: torch.Tensor, running: Callable | None) -> SavedTensor:
+    file, line, function = _locate()
+    operator = function or _operator_name(running)
+    return SavedTensor(
+        position, operator, tuple(tensor.shape), tensor.dtype, str(tensor.device), file, line
+    )
+
+
+def _operator_name(running: Callable | None) -> str:
+    if running is None:
+        return "unknown"
+    name = (resolve_name(running) or getattr(running, "__name__", "unknown")).rpartition(".")[2]
+    return name.strip("_")
+
+
+def _locate() -> tuple[str, int, str | None]:
+    """File and line of the running operator; and the class's name where an autograd.Function is doing the saving."""
+    frame = sys._getframe(1)
+    innermost, function = None, None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file == _HERE:
+            if frame.f_code is Recorder.__call__.__code__:
+                break
+        elif file.startswith(_TORCH):
+            innermost = innermost or (file, frame.f_lineno)
+            if frame.f_code.co_name == "apply" and isinstance(frame.f_locals.get("cls"), type):
+                function = function or frame.f_locals["cls"].__name__
+        else:
+            return file, frame.f_lineno, function
+        frame = frame.f_back
+    return (*(innermost or ("unknown", 0)), function)
+
+
+def record(segment: Callable, *args, **kwargs) -> Ledger:
+    """The ledger of one plain forward of `segment(*args, **kwargs)`.
+
+    RNG streams, grads, buffers, attributes and arguments are afterwards what they were; an exception that the segment
+    raises passes through, after the same clean-up.
+    """
+    recorder = Recorder(segment)
+    with isolated(segment, *args, **kwargs) as fresh:
+        recorder(*fresh.args, **fresh.kwargs)
+    return recorder.passes[0]
+
+
+Pair = tuple[SavedTensor | None, SavedTensor | None]
+
+
+def align(first: Sequence[SavedTensor], second: Sequence[SavedTensor], most: int = 2_000) -> list[Pair]:
+    """Pair the rows of two passes, with None where a row has no partner.
+
+    A shortest edit script (E. W. Myers, "An O(ND) Difference Algorithm and Its Variations", Algorithmica 1, 1986):
+    linear in the number of rows for the few differences that a flipped branch makes. Where more than `most` rows have
+    no partner, the passes are different programs: what follows their common start is then listed without partners.
+    """
+    a, b = [row.key for row in first], [row.key for row in second]
+    start = 0
+    while start < min(len(a), len(b)) and a[start] == b[start]:
+        start += 1
+    stop = 0
+    while stop < min(len(a), len(b)) - start and a[-1 - stop] == b[-1 - stop]:
+        stop += 1
+    end_a, end_b = len(a) - stop, len(b) - stop
+    pairs: list[Pair] = list(zip(first[:start], second[:start]))
+    i, j = start, start
+    for step_a, step_b in _edit_script(a[start:end_a], b[start:end_b], most):
+        pairs.append((first[i] if step_a else None, second[j] if step_b else None))
+        i, j = i + step_a, j + step_b
+    return pairs + list(zip(first[end_a:], second[end_b:]))
+
+
+def _edit_script(a: list, b: list, most: int) -> list[tuple[bool, bool]]:
+    """Steps (advance in a, advance in b) of a shortest edit script; all removals, then all additions, past `most`."""
+    furthest, history = {1: 0}, []
+    for distance in range(min(len(a) + len(b), most) + 1):
+        history.append(furthest.copy())
+        for k in range(-distance, distance + 1, 2):
+            down = k == -distance or (k != distance and furthest[k - 1] < furthest[k + 1])
+            x = furthest[k + 1] if down else furthest[k - 1] + 1
+            while x < len(a) and x - k < len(b) and a[x] == b[x - k]:
+                x += 1
+            furthest[k] = x
+            if x >= len(a) and x - k >= len(b):
+                return _backtrack(history, len(a), len(b))
+    return [(True, False)] * len(a) + [(False, True)] * len(b)
+
+
+def _backtrack(history: list[dict[int, int]], x: int, y: int) -> list[tuple[bool, bool]]:
+    steps = []
+    for distance in range(len(history) - 1, -1, -1):
+        furthest, k = history[distance], x - y
+        down = k == -distance or (k != distance and furthest[k - 1] < furthest[k + 1])
+        before_x = furthest[k + 1 if down else k - 1]
+        before_y = before_x - (k + 1 if down else k - 1)
+        while x > max(before_x, 0) and y > max(before_y, 0):
+            steps.append((True, True))
+            x, y = x - 1, y - 1
+        if distance:
+            steps.append((not down, down))
+            x, y = before_x, before_y
+    return steps[::-1]
+
+
+def unmatched(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs in which one side is missing: the odd ones out."""
+    return [pair for pair in pairs if None in pair]

@@ -1,0 +1,109 @@
+"""Where differing bits come from: real ones, from additions in no fixed order; and staged ones, from a seeded nudge.
+
+Both kinds are callables that take a tensor and return one of the same shape, dtype and mathematical value, and which
+add no saved tensor: gradients pass through unchanged. A segment that needs noise takes either as an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+# torch splits an accumulating index_put over threads from this many elements on (at::internal::GRAIN_SIZE).
+ATOMIC_ELEMENTS = 32_768
+
+
+def accumulate(source: torch.Tensor, index: torch.Tensor, size: int) -> torch.Tensor:
+    """Sum the rows of `source` ([n, ...]) into `size` rows by `index` ([n], int64): [size, ...], in `source`'s dtype.
+
+    On a CPU with two threads and enough elements, and on CUDA, the additions into one place come in an order that
+    nobody fixes, so that repeated calls differ in their last bits. `torch.use_deterministic_algorithms(True)` fixes it.
+    """
+    total = source.new_zeros((size, *source.shape[1:]))
+    if source.is_cuda:  # there, an accumulating index_put sorts first, and it is index_add that uses atomics
+        return total.index_add(0, index, source)
+    return total.index_put((index,), source, accumulate=True)
+
+
+class Atomics:
+    """Real noise: the tensor taken apart into `shares` parts, which are added up again in no fixed order.
+
+    A matrix product that is split along its inner dimension, or a scatter, does the same on a GPU. Each element keeps its
+    value up to rounding. Where the machine has one thread, or deterministic algorithms are on, nothing varies.
+    """
+
+    def __init__(self, shares: int = 8, seed: int = 0):
+        if shares < 2:
+            raise ValueError(f"one part alone has no order of addition: shares must be at least 2, got {shares}")
+        weights = torch.rand(shares, generator=torch.Generator().manual_seed(seed)) + 0.5
+        self.weights = weights / weights.sum()
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            repeats = -(-ATOMIC_ELEMENTS // max(tensor.numel(), 1))  # small tensors: more parts, until torch uses threads
+            shares = len(self.weights) * max(1, -(-repeats // len(self.weights)))
+            weights = self.weights.to(tensor).repeat(shares // len(self.weights)) * (len(self.weights) / shares)
+            parts = (weights.unsqueeze(1) * tensor.reshape(1, -1)).reshape(-1)
+            index = torch.arange(tensor.numel(), device=tensor.device).repeat(shares)
+            noise = accumulate(parts, index, tensor.numel()).reshape(tensor.shape) - tensor
+        return tensor + noise
+
+
+class Nudge:
+    """Staged noise: on chosen passes every element moves by some units in the last place.
+
+    `ulps` maps the number of a pass (1 is the forward, 2 its recomputation) to signed units in the last place: positive
+    is away from zero, negative towards it, so a vector grows or shrinks as a whole. A pass that is not named is left alone.
+    With a `seed`, each element's sign is drawn anew from it instead. Wrap the segment in `counted` so that the nudge
+    knows the pass, and call `rewind` before each step.
+    """
+
+    def __init__(self, ulps: Mapping[int, int], seed: int | None = None):
+        if any(number < 1 for number in ulps):
+            raise ValueError(f"passes are counted from 1; got {sorted(ulps)}")
+        self.ulps = dict(ulps)
+        self.pass_number = 0
+        self.generator = None if seed is None else torch.Generator().manual_seed(seed)
+
+    def counted(self, segment: Callable) -> Callable:
+        """The same segment; each call of it is one pass."""
+
+        def counted_segment(*args, **kwargs):
+            self.pass_number += 1
+            return segment(*args, **kwargs)
+
+        return counted_segment
+
+    def rewind(self) -> None:
+        """The next pass is a forward again."""
+        self.pass_number = 0
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        steps = self.ulps.get(self.pass_number, 0)
+        if steps == 0:
+            return tensor
+        with torch.no_grad():
+            towards = tensor.sign() * steps
+            if self.generator is not None:
+                signs = torch.randint(0, 2, tensor.shape, generator=self.generator) * 2 - 1
+                towards = towards * signs.to(towards)
+            nudged, goal = tensor, torch.where(towards == 0, tensor, towards * float("inf"))
+            for _ in range(abs(steps)):
+                nudged = torch.nextafter(nudged, goal)
+            noise = nudged - tensor
+        return tensor + noise
+
+
+def disagreements(function: Callable[[], torch.Tensor], calls: int = 20) -> int:
+    """How many of `calls` further calls return other bits than the first one."""
+    first = function()
+    return sum(not torch.equal(function(), first) for _ in range(calls))
+
+
+def atomics_differ(device: str | torch.device = "cpu", calls: int = 20) -> bool:
+    """True where accumulation differs between calls on this machine, with the threads and switches now in force."""
+    generator = torch.Generator().manual_seed(0)
+    tensor = torch.randn(4 * ATOMIC_ELEMENTS, generator=generator).to(device)
+    noise = Atomics()
+    return disagreements(lambda: noise(tensor), calls) > 0

@@ -1,0 +1,70 @@
+"""The norm cap: no vector of an update may be longer than `limit` times the vector it is added to.
+
+The crash of this course comes from the guard in `GuardedNormCap`: whether a multiplication enters the graph is decided
+by the value of a tensor. The other classes compute the same numbers without that decision.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def cap_scale(update: torch.Tensor, stream: torch.Tensor, limit: float) -> torch.Tensor:
+    """The factor in (0, 1] for each vector of `update`: [..., D], [..., D] -> [...], float32, without gradient."""
+    with torch.no_grad():
+        ratio = update.float().norm(dim=-1) / (stream.float().norm(dim=-1) + 1e-8)
+        return (limit / ratio).clamp(max=1.0)
+
+
+class NormCap(nn.Module):
+    """What the caps share. `hit` is telemetry: a plain bool, written by every pass, so the last pass wins."""
+
+    def __init__(self, limit: float):
+        super().__init__()
+        if not limit > 0:
+            raise ValueError(f"a norm cap's limit must be positive, got {limit}")
+        self.limit = limit
+        self.hit = False
+
+
+class GuardedNormCap(NormCap):
+    """As it stood in the run that died: multiply only if any vector is too long."""
+
+    def forward(self, update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
+        scale = cap_scale(update, stream, self.limit)
+        self.hit = False
+        if (scale < 1.0).any():
+            update = update * scale.unsqueeze(-1).to(update.dtype)
+            self.hit = True
+        return update
+
+
+class RepairedNormCap(NormCap):
+    """Always multiply; by 1.0 where the cap does not bite. Equal bit for bit for finite inputs.
+
+    The flag may still read a tensor: nothing downstream of it is a tensor, so it cannot change the program's shape.
+    A vector with a NaN becomes NaN as a whole; see `NaNKeepingNormCap`.
+    """
+
+    def forward(self, update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
+        scale = cap_scale(update, stream, self.limit)
+        with torch.no_grad():
+            self.hit = (scale < 1.0).any().item()
+        return update * scale.unsqueeze(-1).to(update.dtype)
+
+
+class NaNKeepingNormCap(NormCap):
+    """The repair that changes nothing at all: the guard's own decision, kept as a tensor.
+
+    `torch.where` picks the scale if any vector is too long, and 1.0 for all if none is: every output bit is the guarded
+    cap's, NaN and infinity included, and the number of saved tensors is the same in every pass.
+    """
+
+    def forward(self, update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
+        scale = cap_scale(update, stream, self.limit)
+        with torch.no_grad():
+            fires = (scale < 1.0).any()
+            scale = torch.where(fires, scale, 1.0)
+            self.hit = fires.item()
+        return update * scale.unsqueeze(-1).to(update.dtype)
