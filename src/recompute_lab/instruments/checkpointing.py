@@ -65,6 +65,11 @@ class Mismatch:
             return cls("metadata")
         return cls("more" if "trying to save more tensors" in text else "other")
 
+    @property
+    def short(self) -> str:
+        """A few words, for a title: "162 saved, then 161", or "different metadata"."""
+        return f"{self.saved} saved, then {self.recomputed}" if self.kind == "count" else f"different {self.kind}"
+
     def __str__(self) -> str:
         if self.kind == "count":
             return f"{self.saved} tensors saved in forward, {self.recomputed} in recomputation"

@@ -31,21 +31,22 @@ _RC = {
     "figure.facecolor": "white",
     "hatch.linewidth": 1.2,
 }
+styled = rc_context(_RC)  # a decorator: the caller's own matplotlib settings stay as they are
 _SCALE = 2  # rendered at twice its size on the page, for sharp text on dense screens
 
 
+@styled
 def figure(width: float = 8.0, height: float = 3.0, **subplots) -> tuple[Figure, object]:
     """A figure of `width` x `height` inches and its axes, as `Figure.subplots(**subplots)` returns them."""
-    with rc_context(_RC):
-        made = Figure(figsize=(width, height), layout="constrained")
-        return made, made.subplots(**subplots)
+    made = Figure(figsize=(width, height), layout="constrained")
+    return made, made.subplots(**subplots)
 
 
+@styled
 def png(made: Figure, dpi: int = 90) -> bytes:
     """The figure as a PNG, without the metadata that would differ from machine to machine."""
     buffer = io.BytesIO()
-    with rc_context(_RC):
-        made.savefig(buffer, format="png", dpi=dpi * _SCALE, metadata={"Software": None})
+    made.savefig(buffer, format="png", dpi=dpi * _SCALE, metadata={"Software": None})
     return buffer.getvalue()
 
 

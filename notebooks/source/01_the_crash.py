@@ -1,0 +1,468 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 01 · The crash
+#
+# A training run saves 162 tensors in a forward, 161 when the same forward is run again, and dies. Same code, same weights,
+# same batch, same process, a fraction of a second apart. In this lesson you let it happen, read what both passes saved, find
+# the line, and repair it without changing a bit of the result.
+#
+# **You will be able to**
+# - say why 162 became 161, and point at the line;
+# - read the ledgers of both passes: which operator saved what, where;
+# - find the comparison in the torch that is installed here, and say which implementation lacks it;
+# - turn a guard into an operation that is the identity where the guard would have said no.
+#
+# **Time** 30 minutes. **You need** PyTorch: modules, `backward`, an optimizer. Lesson 00 helps and is not required.
+#
+# **Five words.** A *segment* is a part of the model that is checkpointed. Its *forward* throws away what backward would need;
+# the *recomputation* is the second run of that forward, during backward, which brings it back. What an operator keeps for
+# backward are its *saved tensors*. A *guard* is an `if` that decides whether an operation runs at all.
+
+# %% tags=["nbval-ignore-output"]
+import platform
+
+import torch
+
+print("python", platform.python_version(), "| torch", torch.__version__, "| threads", torch.get_num_threads())
+
+# %%
+import inspect
+
+from recompute_lab.instruments.checkpointing import NON_REENTRANT, REENTRANT, STRATEGIES, Mismatch, passes
+from recompute_lab.instruments.gradients import divergence
+from recompute_lab.instruments.ledger import align, record, unmatched
+from recompute_lab.instruments.nondeterminism import Atomics, Nudge, disagreements
+from recompute_lab.lessons.crash import CountingCap, check, hint, repeat_step
+from recompute_lab.specimens.norm_cap import GuardedNormCap, NaNKeepingNormCap, RepairedNormCap
+from recompute_lab.specimens.training import DigitRun
+from recompute_lab.views.strip import strip
+from recompute_lab.views.style import show
+from recompute_lab.views.tally import tally
+from recompute_lab.views.training import counters
+
+print("ready")
+
+# %% [markdown]
+# ## 1 · A run that dies
+#
+# The model is a small transformer that reads scikit-learn's handwritten digits as sequences of 16 patches. Eight blocks form
+# one segment, the *trunk*. In the first block stands a *norm cap*: no update may be longer than the vector it is added to.
+# It stands there twice in a row, as happens where a helper caps and its caller, not knowing, caps again.
+#
+# This is the cap, as it stood in the run that this lesson is about:
+
+# %%
+print(inspect.getsource(GuardedNormCap.forward))
+
+# %% [markdown]
+# `scale` is computed without gradient, so the branch never enters the autograd graph. But it decides what that graph looks
+# like: if any vector is too long, there is one more multiplication, and one more saved tensor.
+#
+# Now noise. The second cap looks at vectors that the first one has just shortened *to the limit*. Their ratio to the limit is
+# 1 up to rounding, so the last bits decide what the second guard says. Here the last bits are **staged**: a `Nudge` moves
+# every element by four units in the last place, away from zero in the forward and towards it in the recomputation. That
+# makes the outcome the same on every machine. (Later you will let a real source of differing bits do it.)
+#
+# **Predict.** Every step of this run has that noise. When will it die: at the first step, at a random step, or at a step you
+# could have seen coming?
+
+# %%
+nudge = Nudge({1: +4, 2: -4})  # pass 1 is the forward, pass 2 its recomputation
+
+
+def checkpointed(trunk, stream):
+    nudge.rewind()
+    return NON_REENTRANT(nudge.counted(trunk), stream)
+
+
+run = DigitRun(noise=nudge, run_trunk=checkpointed)
+error = run.train(90)
+died = run.history[-1]
+print(f"{type(error).__name__}: {Mismatch.of(error)}")
+print("steps that had a capped vector and went well:", sum(step.capped > 0 for step in run.history[:-1]))
+print("vectors were near the cap before:", any(step.near for step in run.history[:-1]))
+
+# %%
+show(
+    counters({"staged noise": (run.history, error is not None)}),
+    "The run lives as long as no vector reaches the cap, and dies at the first step in which one does.",
+)
+
+# %% [markdown]
+# The dashed counter had been rising for many steps: activations were moving towards the cap. That is what one could have
+# watched. As long as nothing is capped, the second guard has nothing near its threshold, and noise is harmless.
+#
+# In the incident behind this lesson the run died after about 1,150 steps, shortly after a counter of this kind had stepped
+# up. (That report is somebody else's run; here you see your own.)
+#
+# **What did the crash destroy?** Compare everything with the state just before the fatal step.
+
+# %%
+before, ten_before = run.states[-1], run.states[0]
+now = run.state()
+equal = [torch.equal(now["model"][name], before["model"][name]) for name in before["model"]]
+print("weights unchanged:", all(equal))
+print("optimizer steps unchanged:", len(now["optimizer"]["state"]) == len(before["optimizer"]["state"]))
+print("parameters that hold a gradient:", [n for n, p in run.model.named_parameters() if p.grad is not None])
+
+run.load(before)
+run.use(noise=nudge, run_trunk=None)  # the same step, not checkpointed
+print("the same step without checkpointing:", "fine" if run.train(1) is None else "dies again")
+
+# %% [markdown]
+# The error was raised in backward, before the optimizer moved. What remains are the gradients that backward had already
+# written, of the layers behind the trunk; the next `zero_grad` clears them. Run-killing, not destructive.
+#
+# ## 2 · Both ledgers
+#
+# An instrument now stands between the trunk and autograd and writes down each tensor that is saved: a *ledger* for each pass.
+# It is given the same trunk, just before the fatal step, and its input of that step.
+#
+# **Predict.** One ledger has a row more. Which operator saved it, and does the difference lie at the end or inside?
+
+# %%
+run.load(before)
+stream = run.trunk_input()
+
+nudge.rewind()
+both = passes(nudge.counted(run.trunk), stream)
+print("forward:", len(both.forward), "| recomputation:", len(both.recomputation), "|", both.mismatch)
+
+pairs = align(both.forward, both.recomputation)
+for row, _ in unmatched(pairs):
+    print(f"without a partner: number {row.position}, {row.operator}, shape {tuple(row.shape)}, at {row.where}")
+show(
+    strip(pairs),
+    "All tensors but one have a partner: the scale that the second cap's multiplication saved in forward only.",
+)
+
+# %% [markdown]
+# Both passes went through the first cap (`mul`, number 21). Only the forward went through the second one. From there on, every
+# tensor of the recomputation stands one place too early.
+#
+# ## 3 · Who compared, and who did not
+#
+# The count is compared by torch itself. The next cell shows where: it is read from the torch that is installed on *this*
+# machine, from the *non-reentrant* implementation (`use_reentrant=False`).
+#
+# There is a second implementation in the same file, the *reentrant* one: `use_reentrant=True`, the class
+# `CheckpointFunction`. In forward it saves nothing inside the segment; in backward it runs the segment again and
+# differentiates *that* run, whatever it was.
+#
+# **Predict.** The same trunk, the same noise: what does the reentrant implementation do with 162 and 161?
+
+# %% tags=["nbval-ignore-output"]
+from torch.utils import checkpoint as torch_checkpoint
+
+source = inspect.getsource(torch_checkpoint._CheckpointFrame.check_recomputed_tensors_match)
+lines = source.splitlines()
+message = next(i for i, line in enumerate(lines) if "different number of tensors" in line)
+print("\n".join(lines[message - 2 : message + 5]))
+
+# %%
+reentrant_source = inspect.getsource(torch_checkpoint.CheckpointFunction)
+print("the non-reentrant frame compares counts:", "len(self.weak_holders)" in source and "recomp_counter" in source)
+print("the reentrant class calls the comparison:", "check_recomputed_tensors_match" in reentrant_source)
+
+nudge.rewind()
+silent = passes(nudge.counted(run.trunk), stream, strategy=REENTRANT)
+print("reentrant: saved in forward", len(silent.forward), "| in recomputation", len(silent.recomputation), "| error", silent.error)
+
+for strategy in STRATEGIES:
+    nudge.rewind()
+    result = divergence(nudge.counted(run.trunk), stream, strategy=strategy)
+    harm = "raises" if result.raised else f"runs; gradients off by less than 1e-5: {result.worst < 1e-5}"
+    print(f"{strategy.name:<30} {harm}")
+
+# %% [markdown]
+# The reentrant implementation differentiates a network whose second cap did not multiply. For a cap that is close to
+# harmless: both branches agree at the threshold up to rounding. Nothing in that implementation would have noticed a branch
+# that is *not* harmless. (Lesson 03 measures some.)
+#
+# So the crash was loud by luck: the code stood inside a checkpointed segment, the branch decided whether a tensor is saved, and
+# the run used the one implementation that counts.
+#
+# > **Folklore: "`use_reentrant=False` failed."** It is how the flip was found. And it is not what replays random numbers: both
+# > implementations restore the generators, by default. The next cell holds dropout against that.
+
+# %%
+torch.manual_seed(0)
+dropout_segment = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Dropout(0.5), torch.nn.Linear(32, 32))
+for strategy in (REENTRANT, NON_REENTRANT):
+    print(f"dropout, {strategy.name:<14} equals the plain run bit for bit:", divergence(dropout_segment, stream, strategy=strategy).equal)
+
+# %% [markdown]
+# What neither of them replays is a difference that did not come from a generator.
+#
+# ## 4 · For real
+#
+# Such differences exist. `index_put` with `accumulate=True` adds numbers into places; on a CPU with two or more threads, and
+# enough numbers, the threads race, and each run adds in another order. Rounding depends on the order.
+#
+# `Atomics` is that: it takes a tensor apart into shares and adds them up again. It now replaces the staged nudge. Nothing else
+# is staged: same training run, starting a few steps before the first vector is capped.
+#
+# **Predict.** Will it die? At the same step as before? With the same message? And a second time?
+
+# %%
+real = DigitRun(noise=Atomics(16), run_trunk=NON_REENTRANT)
+real_runs = {}
+for number in (1, 2):
+    real.load(ten_before)
+    ended_by = real.train(30)
+    ending = "no error" if ended_by is None else f"died, {Mismatch.of(ended_by).short}"
+    real_runs[f"run {number}: {ending}"] = (real.history, ended_by is not None)
+show(counters(real_runs, last=25), "Two runs from one state, with the same batches: where and how each ended is this machine's.")
+
+# %% [markdown]
+# With one thread nothing races, and both runs go on to the end. With more, they usually die within a few steps of the first
+# capped vector; which step, and which of torch's two messages, is decided by the race. When the forward multiplied and the
+# recomputation did not, a tensor is missing: *different number*. The other way round there is one more than expected; torch
+# stops the recomputation when it has as many as the forward saved, and finds that shapes do not fit: *different metadata*.
+#
+# Now stay at one step. From the state just before it, the same step is repeated, with the same weights and the same batch.
+
+# %%
+fatal = real.states[-1]
+repetitions = 30
+outcomes = {"as it is": repeat_step(real, fatal, repetitions)}
+try:
+    torch.use_deterministic_algorithms(True)
+    outcomes["deterministic"] = repeat_step(real, fatal, repetitions)
+finally:
+    torch.use_deterministic_algorithms(False)
+show(tally(outcomes), "One step, repeated: where threads race its outcome varies; under deterministic algorithms, never.")
+
+as_it_is, deterministic = outcomes.values()
+print("errors only where threads can race:", torch.get_num_threads() > 1 or as_it_is["fine"] == repetitions)
+print("under deterministic algorithms, without an error:", deterministic["fine"], "of", repetitions)
+
+# %% [markdown]
+# ## 5 · The repair
+#
+# **Predict.** Remove the `if`, keep the multiplication. Where the cap does not bite, `scale` is 1.0. Does any bit of the
+# result change? How many tensors will the trunk save with no vector capped, with one, with all?
+
+# %%
+print(inspect.getsource(RepairedNormCap.forward))
+
+
+def same_weights(cap, limit=1.0):
+    """A plain trunk with the weights of the fatal step, another cap, and no noise."""
+    other = DigitRun(cap, limit=limit)
+    other.load(before)
+    return other.trunk
+
+
+for limit, what in ((100.0, "no vector is capped"), (0.001, "all are")):
+    saved = [len(record(same_weights(cap, limit), stream)) for cap in (GuardedNormCap, RepairedNormCap)]
+    print(f"where {what}: the guarded trunk saves {saved[0]}, the repaired one {saved[1]}")
+counts = {len(record(same_weights(RepairedNormCap, limit), stream)) for limit in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2)}
+print("repaired, for six limits in between:", counts)
+
+# %%
+guarded, repaired = same_weights(GuardedNormCap), same_weights(RepairedNormCap)
+results = []
+for trunk in (guarded, repaired):
+    trunk.zero_grad()
+    output = trunk(stream.detach())
+    output.square().sum().backward()
+    results.append([output, *(parameter.grad for parameter in trunk.parameters())])
+print("output and all gradients equal bit for bit:", all(map(torch.equal, *results)))
+
+run = DigitRun(RepairedNormCap, noise=nudge, run_trunk=checkpointed)
+run.load(before)
+print("fifteen steps from the fatal one on, same noise:", "no error" if run.train(15) is None else "an error")
+
+# %% [markdown]
+# The number of saved tensors no longer depends on any value, so no noise can change it.
+#
+# **A NaN is the exception.** A comparison with NaN is false, so the guard lets a lone NaN pass. The unconditional
+# multiplication uses that vector's scale, which is NaN as well, and the whole vector becomes NaN. (Under the guard the same
+# happens as soon as *any other* vector is capped.) Where that matters, keep the guard's decision, but as a tensor:
+
+# %%
+print(inspect.getsource(NaNKeepingNormCap.forward))
+
+vectors, streams = torch.ones(4, 8), torch.full((4, 8), 10.0)
+vectors[2, 5] = float("nan")
+for name, factor in (("no other vector capped", 1.0), ("another vector capped", 100.0)):
+    update = vectors.clone()
+    update[0] *= factor
+    nans = [int(cap(1.0)(update, streams).isnan().sum()) for cap in (GuardedNormCap, RepairedNormCap, NaNKeepingNormCap)]
+    print(f"one NaN, {name}: guarded {nans[0]}, repaired {nans[1]}, decision kept as a tensor {nans[2]}")
+
+# %% [markdown]
+# **The flag may still read a tensor.** `self.hit` turns a tensor into a Python bool, in both passes. Nothing downstream of it
+# is a tensor, so it cannot change the shape of the program. But it is written twice, and the recomputation writes last. A
+# *counter* inside the segment is worse off: it counts each step twice.
+#
+# **Predict.** Forward and recomputation disagree on the flag: what does it say after the step? How often was the cap called?
+# And what does the repair cost: how many bytes more are kept for backward, how much longer does a step take?
+
+# %% tags=["nbval-ignore-output"]
+from statistics import median
+from time import perf_counter
+
+times = {guarded: [], repaired: []}
+for _ in range(12):
+    for trunk in times:  # taking turns, so that a busy machine slows both
+        begin = perf_counter()
+        trunk(stream.detach()).sum().backward()
+        times[trunk].append(perf_counter() - begin)
+print(f"time of a step, repaired / guarded: {median(times[repaired]) / median(times[guarded]):.2f}")
+
+# %%
+run = DigitRun(CountingCap, noise=nudge, run_trunk=checkpointed)
+run.load(before)
+second_cap = run.trunk.blocks[0].caps[1]
+logits, labels = run.forward()
+print("after forward:  hit", second_cap.hit, "| calls", second_cap.calls)
+torch.nn.functional.cross_entropy(logits, labels).backward()
+print("after backward: hit", second_cap.hit, "| calls", second_cap.calls)
+
+kept = [record(same_weights(cap, limit=100.0), stream).bytes for cap in (GuardedNormCap, RepairedNormCap)]
+print(f"saved for backward: {kept[1] - kept[0]:,} bytes more, {(kept[1] - kept[0]) / kept[0]:.2%} of what the trunk saves")
+
+# %% [markdown]
+# The rule is not "never read a tensor". It is: what you read must not decide the shape of the program, unless you made the
+# arithmetic behind it reproducible and can say why. (Lesson 05 is about the double count.)
+#
+# ## 6 · What the deterministic switch does
+#
+# `torch.use_deterministic_algorithms(True)` ended the crashes above without any repair. It makes each operator that has a
+# deterministic algorithm take it, and each listed operator that has none raise. Which ones, the installed documentation says:
+
+# %% tags=["nbval-ignore-output"]
+text = inspect.getdoc(torch.use_deterministic_algorithms)
+_, other_path, raises = text.split("The following normally-nondeterministic operations will")[:3]
+for title, part in (("take another path", other_path), ("raise", raises)):
+    names = [line.split("`")[1] for line in part.splitlines() if line.startswith("    * :")]
+    print(f"{len(names)} entries {title}, for example {', '.join(names[:4])}")
+
+# %%
+numbers, places = torch.randn(200_000, generator=torch.Generator().manual_seed(0)), torch.arange(200_000) % 100
+add = lambda: torch.zeros(100).index_put((places,), numbers, accumulate=True)
+put = lambda: torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
+try:
+    torch.use_deterministic_algorithms(True)
+    print("index_put, calls that differ from the first:", disagreements(add))
+    try:
+        put()
+    except RuntimeError as refused:
+        print("put_:", str(refused).split(",")[0])
+finally:
+    torch.use_deterministic_algorithms(False)
+print("put_ without the switch:", put().tolist())
+
+# %% [markdown]
+# So the switch hides this flip by taking away its cause, operator by operator, and stops the program where it
+# cannot. It does not make the segment a function of its arguments: the branch is still there.
+#
+# ## Exercises
+#
+# Each check says what it expected, what came, and where to look. For a hint, run `hint.predict_saved()` in a cell of your own, and
+# once more for the next one.
+#
+# **1.** How many tensors does each segment save? `x` and `y` are 3 × 3 and require grad.
+
+# %% tags=["solution"]
+prediction = {
+    ### BEGIN SOLUTION
+    "x + y": 0,
+    "x * y": 2,
+    "x * 2": 0,
+    "x @ y": 2,
+    "relu(x)": 1,
+    "softmax(x)": 1,
+    "x * x * y": 4,
+    "x.sum()": 0,
+    ### END SOLUTION
+}
+check.predict_saved(prediction)
+
+# %% [markdown]
+# **2.** Write the cap so that it saves equally much for every input, and equals the guarded cap bit for bit.
+
+# %% tags=["solution"]
+def my_cap(update, stream, limit):
+    ### BEGIN SOLUTION
+    with torch.no_grad():
+        ratio = update.norm(dim=-1) / (stream.norm(dim=-1) + 1e-8)
+        scale = (limit / ratio).clamp(max=1.0)
+    return update * scale.unsqueeze(-1).to(update.dtype)
+    ### END SOLUTION
+
+
+check.repair_cap(my_cap)
+
+# %% [markdown]
+# **3.** Three more guards. Turn each into an operation that is the identity where the condition would have been false.
+
+# %%
+from recompute_lab.specimens import guards
+
+for guard in (guards.clip_when_needed, guards.zero_nans_when_present, guards.mask_when_any):
+    print(inspect.getsource(guard))
+
+# %% tags=["solution"]
+def clip(x, bound):
+    ### BEGIN SOLUTION
+    return x.clamp(-bound, bound)
+    ### END SOLUTION
+
+
+def zero_nans(x):
+    ### BEGIN SOLUTION
+    return torch.where(torch.isnan(x), 0.0, x)
+    ### END SOLUTION
+
+
+def mask(scores, hidden):
+    ### BEGIN SOLUTION
+    return scores.masked_fill(hidden, float("-inf"))
+    ### END SOLUTION
+
+
+check.unguard_clip(clip)
+check.unguard_nans(zero_nans)
+check.unguard_mask(mask)
+
+# %% [markdown]
+# ## Recap
+#
+# Answer aloud, then open.
+#
+# <details><summary>Why did the run live for a while and then die?</summary>
+#
+# As long as no vector is capped, the second guard has nothing near its threshold and both passes agree. A vector that the
+# first cap has shortened lies on the threshold up to rounding; then the last bits decide.
+# </details>
+#
+# <details><summary>Why is a branch under <code>no_grad</code> not safe?</summary>
+#
+# It is not in the graph, but it decides which operators are. What they save is counted.
+# </details>
+#
+# <details><summary>You may only change one line and must not change a bit of the result. What do you do with a guard?</summary>
+#
+# Run the operation always, in a form that is the identity where the condition would have been false; keep the flag as
+# telemetry. Check what happens to NaN.
+# </details>
+#
+# ## References
+#
+# - The installed source: `torch/utils/checkpoint.py`, `_CheckpointFrame`, `CheckpointFunction`.
+# - PyTorch documentation: `torch.utils.checkpoint`; `torch.use_deterministic_algorithms`; *Reproducibility* (notes);
+#   `torch.autograd.graph.saved_tensors_hooks`.

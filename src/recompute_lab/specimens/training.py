@@ -1,0 +1,131 @@
+"""A training run that a crash can stop, and that can be taken back to any of its last steps."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import CheckpointError
+
+from recompute_lab.specimens.digits import digit_sequences
+from recompute_lab.specimens.norm_cap import GuardedNormCap, cap_scale
+from recompute_lab.specimens.trunk import DigitClassifier, Trunk, exact
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step showed: how many of the batch's vectors the cap shortened, and how many came within a tenth of it."""
+
+    number: int
+    capped: int
+    near: int
+
+
+class DigitRun:
+    """Train `DigitClassifier` on the digits with AdamW, one call of `step` at a time.
+
+    `run_trunk(trunk, stream)` says how the trunk is run: plainly by default. `noise` enters the norm caps. `history` has
+    one `Step` per step begun, the one that crashed included; it is counted in the forward, outside the segment's own code.
+    `states` holds the state before each of the last ten steps; `load` takes one of them.
+    """
+
+    def __init__(
+        self,
+        cap: Callable[[float], nn.Module] = GuardedNormCap,
+        noise: Callable = exact,
+        run_trunk: Callable | None = None,
+        *,
+        limit: float = 1.0,
+        seed: int = 2,
+        learning_rate: float = 2e-3,
+        batch: int = 32,
+        device: str | torch.device = "cpu",
+    ):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.model = DigitClassifier(Trunk(cap, limit, noise=noise)).to(device)
+        self.run_trunk = run_trunk
+        self.patches, self.labels = (data.to(device) for data in digit_sequences())
+        self.batch = batch
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=learning_rate)
+        self.order = torch.Generator().manual_seed(seed)
+        self.history: list[Step] = []
+        self.states: deque[dict] = deque(maxlen=10)
+        self._seen: list[tuple[int, int]] = []
+        self.model.trunk.blocks[0].caps[0].register_forward_pre_hook(self._count)
+
+    @property
+    def trunk(self) -> Trunk:
+        return self.model.trunk
+
+    def use(self, noise: Callable, run_trunk: Callable | None) -> None:
+        """Go on with another noise, and another way to run the trunk."""
+        self.trunk.blocks[0].noise = noise
+        self.run_trunk = run_trunk
+
+    def step(self) -> float:
+        """One step of training; the loss. A `CheckpointError` passes through and leaves the weights as they were."""
+        self.states.append(self.state())
+        self._seen.clear()
+        self.optimizer.zero_grad()
+        try:
+            loss = F.cross_entropy(*self.forward())
+            loss.backward()
+        finally:
+            if self._seen:  # the first entry is the forward's; a recomputation would add a second
+                self.history.append(Step(len(self.history), *self._seen[0]))
+        self.optimizer.step()
+        return loss.item()
+
+    def trunk_input(self) -> torch.Tensor:
+        """The stream that enters the trunk in the next step: [batch, 16, width], a part of the graph. Takes no step."""
+        order = self.order.get_state()
+        taken = []
+        handle = self.trunk.register_forward_pre_hook(lambda module, arguments: taken.append(arguments[0]))
+        try:
+            self.forward()
+        finally:
+            handle.remove()
+            self.order.set_state(order)
+        return taken[0]
+
+    def forward(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits and labels of the next batch."""
+        index = torch.randint(0, len(self.labels), (self.batch,), generator=self.order).to(self.labels.device)
+        return self.model(self.patches[index], self.run_trunk), self.labels[index]
+
+    def train(self, steps: int) -> CheckpointError | None:
+        """Up to `steps` steps; the error that ended them, or None."""
+        for _ in range(steps):
+            try:
+                self.step()
+            except CheckpointError as error:
+                return error
+        return None
+
+    def state(self) -> dict:
+        """A copy of weights, optimizer state, data order and history."""
+        return copy.deepcopy(
+            {
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "order": self.order.get_state(),
+                "history": self.history,
+            }
+        )
+
+    def load(self, state: dict) -> None:
+        """Go back to a state that `state` or `states` gave."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        self.order.set_state(state["order"])
+        self.history = list(state["history"])
+
+    def _count(self, cap: nn.Module, arguments: tuple) -> None:
+        update, stream = arguments
+        self._seen.append(tuple(int((cap_scale(update, stream, cap.limit * f) < 1).sum()) for f in (1.0, 0.9)))

@@ -1,0 +1,35 @@
+"""Outcomes of one step, repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from matplotlib.figure import Figure
+
+from recompute_lab.views.style import INK, PALE, SKY, VERMILLION, figure, styled
+
+_LOOKS = {"fine": (PALE, ""), "count": (VERMILLION, "////"), "metadata": (SKY, "....")}
+_NAMES = {"fine": "no error", "count": "different number of tensors", "metadata": "different metadata"}
+
+
+@styled
+def tally(rows: Mapping[str, Mapping[str, int]]) -> Figure:
+    """One bar per row, split by outcome ("fine", "count", "metadata"), each part with its number."""
+    made, axes = figure(8.2, 0.75 + 0.62 * len(rows))
+    for y, outcomes in enumerate(rows.values()):
+        left = 0
+        for outcome, (colour, hatch) in _LOOKS.items():
+            times = outcomes.get(outcome, 0)
+            label = f"{_NAMES[outcome]}" if y == 0 else None
+            axes.barh(y, times, left=left, height=0.62, color=colour, hatch=hatch, edgecolor="white", label=label)
+            if times:
+                axes.text(
+                    left + times / 2, y, str(times), ha="center", va="center", color=INK, weight="bold",
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+                )  # fmt: skip
+            left += times
+    axes.set_yticks(range(len(rows)), rows)
+    axes.invert_yaxis()
+    axes.set_xlabel("repetitions of the same step")
+    axes.legend(ncols=3, loc="lower left", bbox_to_anchor=(0, 1), fontsize=9, borderaxespad=0.2)
+    return made
