@@ -46,6 +46,7 @@ from recompute_lab.instruments.nondeterminism import Atomics, Nudge, disagreemen
 from recompute_lab.lessons.crash import CountingCap, check, hint, repeat_step
 from recompute_lab.specimens.norm_cap import GuardedNormCap, NaNKeepingNormCap, RepairedNormCap
 from recompute_lab.specimens.training import DigitRun
+from recompute_lab.specimens.trunk import Trunk
 from recompute_lab.views.strip import strip
 from recompute_lab.views.style import show
 from recompute_lab.views.tally import tally
@@ -255,14 +256,14 @@ print("under deterministic algorithms, without an error:", deterministic["fine"]
 # result change? How many tensors will the trunk save with no vector capped, with one, with all?
 
 # %%
+run.load(before)  # the weights of the fatal step
 print(inspect.getsource(RepairedNormCap.forward))
 
 
 def same_weights(cap, limit=1.0):
-    """A plain trunk with the weights of the fatal step, another cap, and no noise."""
-    other = DigitRun(cap, limit=limit)
-    other.load(before)
-    return other.trunk
+    trunk = Trunk(cap, limit)  # without noise
+    trunk.load_state_dict(run.trunk.state_dict())
+    return trunk
 
 
 for limit, what in ((100.0, "no vector is capped"), (0.001, "all are")):
@@ -388,6 +389,15 @@ prediction = {
     "softmax(x)": 1,
     "x * x * y": 4,
     "x.sum()": 0,
+    ### STUB
+    # "x + y": ...,
+    # "x * y": ...,
+    # "x * 2": ...,
+    # "x @ y": ...,
+    # "relu(x)": ...,
+    # "softmax(x)": ...,
+    # "x * x * y": ...,
+    # "x.sum()": ...,
     ### END SOLUTION
 }
 check.predict_saved(prediction)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
 
+@cache
 def digit_sequences() -> tuple[torch.Tensor, torch.Tensor]:
     """All 1,797 digits: patches [1797, 16, 4], float32 in 0 to 1, and labels [1797], int64.
 
