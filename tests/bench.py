@@ -1,0 +1,96 @@
+"""What the instruments cost, as ratios measured side by side in one run: `make bench`.
+
+Nothing here is asserted: a busy machine makes any time wrong, and leaves the ratios of medians roughly right.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from recompute_lab import NON_REENTRANT, PLAIN, REENTRANT, align, record
+from recompute_lab.instruments.ledger import Recorder
+from recompute_lab.specimens.norm_cap import GuardedNormCap, RepairedNormCap
+from recompute_lab.specimens.trunk import Trunk
+
+
+def side_by_side(steps: dict[str, Callable], rounds: int = 15) -> dict[str, float]:
+    """Median seconds of each step; the steps take turns, after one round that does not count."""
+    times = {name: [] for name in steps}
+    for number in range(rounds + 1):
+        for name, step in steps.items():
+            begin = perf_counter()
+            step()
+            if number:
+                times[name].append(perf_counter() - begin)
+    return {name: median(values) for name, values in times.items()}
+
+
+def show(title: str, times: dict[str, float]) -> None:
+    print(f"\n{title}")
+    base = next(iter(times.values()))
+    for name, seconds in times.items():
+        print(f"  {name:<44} {seconds / base:6.2f} x   ({seconds * 1e3:.1f} ms)")
+
+
+def strategies() -> None:
+    guarded, repaired = (Trunk(cap, limit=100.0) for cap in (GuardedNormCap, RepairedNormCap))
+    stream = torch.randn(32, 16, 32, requires_grad=True)
+
+    def step(segment, strategy) -> Callable:
+        return lambda: strategy(segment, stream).sum().backward()
+
+    show(
+        "One step of the trunk (forward and backward)",
+        side_by_side(
+            {
+                "plain": step(guarded, PLAIN),
+                "plain, repaired cap": step(repaired, PLAIN),
+                "reentrant": step(guarded, REENTRANT),
+                "non-reentrant": step(guarded, NON_REENTRANT),
+                "non-reentrant, both passes recorded": lambda: step(Recorder(guarded), NON_REENTRANT)(),
+            }
+        ),
+    )
+
+
+def ledgers() -> None:
+    x, one = torch.ones(1, requires_grad=True), torch.ones(1)
+
+    def chain(x, length):
+        for _ in range(length):
+            x = x * one
+        return x
+
+    show(
+        "Recording a chain of multiplications",
+        side_by_side({f"{n:,} saved tensors": lambda n=n: record(chain, x, n) for n in (10_000, 100_000)}, rounds=3),
+    )
+    long = record(chain, x, 100_000).rows
+    show(
+        "Aligning two ledgers that differ in 16 rows",
+        side_by_side({f"{n:,} rows": lambda n=n: align(long[:n], long[16:n]) for n in (10_000, 100_000)}, rounds=3),
+    )
+
+
+def imports() -> None:
+    code = [sys.executable, "-X", "importtime", "-c", "import torch; import recompute_lab"]
+    report = subprocess.run(code, capture_output=True, text=True, check=True).stderr
+    lines = re.findall(r"import time:\s+(\d+) \|\s+(\d+) \| (\s*)(\S+)", report)
+    torch_time = next(int(total) for _, total, indent, name in lines if name == "torch" and not indent)
+    own = sum(int(alone) for alone, _, _, name in lines if name.startswith("recompute_lab"))
+    print(f"\nImporting: the package's own modules take {own / torch_time:.2%} of what torch takes")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print("Ratios to the first line of each block; medians of steps that take turns. One thread.")
+    strategies()
+    ledgers()
+    imports()
