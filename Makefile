@@ -66,9 +66,9 @@ bench: setup
 # for NVIDIA GPUs is left out of the lock: torch pins that itself, where it needs it.
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: install it with 'pip install uv'." >&2; exit 1; }
+	@printf 'torch==$(TORCH)\nhatchling\neditables\n' | \
+	    uv pip compile --quiet --no-header --no-annotate --universal --fork-strategy fewest \
+	    --python-version 3.11 --extra dev pyproject.toml - > requirements.lock.new
 	@{ echo "# Every package of the lab, pinned. Written by 'make lock' from pyproject.toml: not by hand."; \
-	   printf 'torch==$(TORCH)\nhatchling\neditables\n' | \
-	   uv pip compile --quiet --no-header --no-annotate --universal --fork-strategy fewest \
-	       --python-version 3.11 --extra dev pyproject.toml - | \
-	   grep -vE '^(nvidia|cuda|triton)'; } > requirements.lock.new
-	@mv requirements.lock.new requirements.lock
+	   grep -vE '^(nvidia|cuda|triton)' requirements.lock.new; } > requirements.lock
+	@rm requirements.lock.new
