@@ -106,7 +106,7 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", []):
-            # A widget's model id is random, and its state is not stored: without
+            # A widget's model id is random, and its state went with the metadata: without
             # this, the notebook shows the widget's text until it is run.
             output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
     return notebook
@@ -128,7 +128,7 @@ def execute_here(path: Path, folder: Path) -> int:
         timeout=None,  # the parent's clock is the one that counts
         coalesce_streams=True,
         record_timing=False,
-        store_widget_state=False,
+        store_widget_state=True,  # nbclient breaks without; tidy() drops the state
     )
     client.on_cell_start = lambda cell, cell_index: print(f"cell {cell_index + 1}", flush=True)
     try:
