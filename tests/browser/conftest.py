@@ -41,7 +41,6 @@ SETTINGS = {
     "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},
     "@jupyterlab/apputils-extension/notification": {
         "checkForUpdates": False,
-        "doNewsCheck": False,
         "fetchNews": "false",
     },
 }
