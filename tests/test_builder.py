@@ -110,16 +110,46 @@ def test_a_dying_kernel_is_a_failure_not_a_hang(root):
         build.Job(source, solved=False).run(timeout=60)
 
 
-def test_a_hanging_kernel_is_killed_tried_again_and_named(root):
-    (root / "01_small.ipynb").write_text("the old file")
-    source = root / "source" / "01_small.py"
-    hang = 'import os\nprint(os.getpid(), file=open("pids", "a"))\nwhile True: pass\n'
-    source.write_text("# %%\n1 + 1\n\n# %%\n" + hang)
+def test_a_hanging_kernel_is_killed_and_named(root):
+    hang = 'import os\nprint(os.getpid(), file=open("pid", "w"))\nwhile True: pass\n'
+    notebook = build.render("01_small", "# %%\n1 + 1\n\n# %%\n" + hang, solved=False)
     start = time.monotonic()
-    with pytest.raises(build.Hung, match=r"within 8 s: it hung at cell 2$"):
-        build.Job(source, solved=False).run(timeout=8)
-    assert time.monotonic() - start < 2 * 8 + 10
-    pids = [int(line) for line in (root / "pids").read_text().split()]
-    assert len(pids) == 2
-    assert not any(psutil.pid_exists(pid) for pid in pids)
-    assert (root / "01_small.ipynb").read_text() == "the old file"
+    # Long enough for a kernel to start on a busy machine.
+    with pytest.raises(build.Hung, match=r"within 20 s: it hung at cell 2$"):
+        build.execute(notebook, root, timeout=20)
+    assert time.monotonic() - start < 20 + 10
+    assert not psutil.pid_exists(int((root / "pid").read_text()))
+
+
+@pytest.mark.parametrize("hangs", [1, 2])
+def test_a_run_that_hangs_is_tried_once_more(root, monkeypatch, hangs):
+    tries = []
+
+    def execute(notebook, folder, timeout):
+        tries.append(timeout)
+        if len(tries) <= hangs:
+            raise build.Hung("it hung at cell 2")
+        return notebook
+
+    monkeypatch.setattr(build, "execute", execute)
+    (root / "01_small.ipynb").write_text("the old file")
+    job = build.Job(root / "source" / "01_small.py", solved=False)
+    if hangs == 1:
+        job.run(timeout=5)
+        assert nbformat.read(job.target, as_version=4).cells
+    else:
+        with pytest.raises(build.Hung, match="cell 2"):
+            job.run(timeout=5)
+        assert job.target.read_text() == "the old file"
+    assert tries == [5, 5]
+
+
+def test_a_notebook_that_hangs_is_named(root, monkeypatch):
+    def execute(notebook, folder, timeout):
+        raise build.Hung("it hung at cell 2")
+
+    monkeypatch.setattr(build, "execute", execute)
+    assert build.build(root) == [
+        "01_small.ipynb: it hung at cell 2",
+        "solutions/01_small.ipynb: it hung at cell 2",
+    ]

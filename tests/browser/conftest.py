@@ -33,7 +33,10 @@ BROWSER_ARGS = [
 ]
 
 # Console errors that say nothing about the lab, each with why.
-HARMLESS: tuple[str, ...] = ()
+HARMLESS = (
+    # A kernel's restart drops JupyterLab's own questions (its debugger's) to the old one.
+    "Canceled future for",
+)
 
 # JupyterLab keeps cells out of sight out of the page unless told not to; and it
 # would ask the network for news.
