@@ -1,7 +1,8 @@
 # Forward, Twice. Written for GNU make 3.81 (macOS ships no newer one) and sh.
-PYTHON ?= python3
-PORT   ?= 8888
-ONLY   ?=
+PYTHON  ?= python3
+PORT    ?= 8888
+ONLY    ?=
+TIMEOUT ?= 180
 
 TORCH := 2.13.0
 PY    := .venv/bin/python
@@ -11,7 +12,7 @@ PY    := .venv/bin/python
 help:
 	@echo "make lab        install into .venv (once) and open JupyterLab on the first lesson"
 	@echo "make test       run every check: lint, unit tests, all notebooks, browser tests"
-	@echo "make notebooks  rebuild the notebooks from notebooks/source (ONLY=01 for one)"
+	@echo "make notebooks  rebuild the notebooks from notebooks/source (ONLY=01 for one; TIMEOUT=180 seconds each)"
 	@echo "make bench      measure what the lab's tools cost"
 	@echo "make lock       resolve requirements.lock anew (needs uv)"
 	@echo "Settings: PYTHON=python3.12 (3.11 to 3.14), PORT=8888"
@@ -57,7 +58,7 @@ browser: setup
 	fi
 
 notebooks: setup
-	@$(PY) notebooks/build.py $(if $(ONLY),--only $(ONLY))
+	@$(PY) notebooks/build.py --timeout $(TIMEOUT) $(if $(ONLY),--only $(ONLY))
 
 bench: setup
 	@$(PY) tests/bench.py
