@@ -39,6 +39,7 @@ def screenshot(page: Page, name: str) -> None:
             "e => Math.max(...[e, ...e.querySelectorAll('*')].map(x => x.scrollHeight))"
         )
         page.set_viewport_size({"width": 1280, "height": min(tall + 150, 16_000)})
+        page.locator(".jp-WindowedPanel-outer").evaluate("e => e.scrollTo(0, 0)")
         page.screenshot(path=Path(folder, f"{name}.png"))
 
 
