@@ -1,0 +1,75 @@
+# Forward, Twice. Written for GNU make 3.81 (macOS ships no newer one) and sh.
+PYTHON  ?= python3
+PORT    ?= 8888
+ONLY    ?=
+TIMEOUT ?= 180
+
+TORCH := 2.13.0
+PY    := .venv/bin/python
+
+.PHONY: help setup lab test lint unit learner solved browser notebooks bench lock
+
+help:
+	@echo "make lab        install into .venv (once) and open JupyterLab on the first lesson"
+	@echo "make test       run every check: lint, unit tests, all notebooks, browser tests"
+	@echo "make notebooks  rebuild the notebooks from notebooks/source (ONLY=01 for one; TIMEOUT=180 seconds each)"
+	@echo "make bench      measure what the lab's tools cost"
+	@echo "make lock       resolve requirements.lock anew (needs uv)"
+	@echo "Settings: PYTHON=python3.12 (3.11 to 3.14), PORT=8888"
+
+setup:
+	@sh tools/setup.sh "$(PYTHON)" $(TORCH)
+
+# JupyterLab refuses to run as root unless told (containers), and would take
+# another port than the one asked for without a word.
+lab: setup
+	@$(PY) tools/port.py "$(PORT)"
+	@$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.port=$(PORT) \
+	    --ServerApp.port_retries=0 $$([ "$$(id -u)" != 0 ] || echo --allow-root) \
+	    notebooks/00_start_here.ipynb
+
+test: lint unit learner solved browser
+
+lint: setup
+	@$(PY) -m ruff check .
+
+unit: setup
+	@$(PY) -m pytest -q tests --ignore=tests/browser
+
+# The stored outputs must hold whatever the thread count and the CPU kernels
+# are, so the two runs stand at the two ends. A CPU without AVX2 must not be
+# told to use it (torch would obey), so it runs torch's plain kernels twice.
+NBVAL := -m pytest -q -p no:cacheprovider --nbval --nbval-current-env --nbval-cell-timeout=120
+
+learner: setup
+	@OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default $(PY) $(NBVAL) notebooks/*.ipynb
+
+solved: setup
+	@OMP_NUM_THREADS=2 ATEN_CPU_CAPABILITY=$$($(PY) -c 'import torch; print("avx2" if \
+	    torch.backends.cpu.get_cpu_capability().startswith("AVX") else "default")') \
+	    $(PY) $(NBVAL) notebooks/solutions/*.ipynb
+
+# REQUIRE_BROWSER=1 makes a missing browser a failure: the tests then run and say so.
+browser: setup
+	@if [ -n "$$REQUIRE_BROWSER" ] || $(PY) tests/browser/chromium.py >/dev/null; then \
+	    $(PY) -m pytest -q tests/browser; \
+	else \
+	    echo "Browser tests skipped: install Chromium or Chrome, or name one with CHROME=/path/to/it."; \
+	fi
+
+notebooks: setup
+	@$(PY) notebooks/build.py --timeout $(TIMEOUT) $(if $(ONLY),--only $(ONLY))
+
+bench: setup
+	@$(PY) tests/bench.py
+
+# One version of each package for all Pythons and platforms. What torch brings
+# for NVIDIA GPUs is left out of the lock: torch pins that itself, where it needs it.
+lock:
+	@command -v uv >/dev/null || { echo "make lock needs uv: install it with 'pip install uv'." >&2; exit 1; }
+	@printf 'torch==$(TORCH)\nhatchling\neditables\n' | \
+	    uv pip compile --quiet --no-header --no-annotate --universal --fork-strategy fewest \
+	    --python-version 3.11 --extra dev pyproject.toml - > requirements.lock.new
+	@{ echo "# Every package of the lab, pinned. Written by 'make lock' from pyproject.toml: not by hand."; \
+	   grep -vE '^(nvidia|cuda|triton)' requirements.lock.new; } > requirements.lock
+	@rm requirements.lock.new

@@ -1,0 +1,40 @@
+"""The stored notebooks are what their sources give, and fit to be compared by nbval.
+
+nbval itself runs in make test, after this.
+"""
+
+import build
+import checks
+import nbformat
+import pytest
+
+LESSONS = build.sources()
+
+# How many cells of a lesson nbval runs without comparing what they print.
+IGNORED: dict[str, int] = {}
+
+
+def test_there_are_lessons():
+    assert LESSONS, "notebooks/source holds no lesson: there is nothing to check"
+
+
+def test_every_notebook_has_a_source():
+    assert not [problem for problem in checks.check_all(build.ROOT) if "has no source" in problem]
+
+
+@pytest.mark.parametrize("source", LESSONS, ids=lambda source: source.stem)
+def test_lesson(source):
+    problems = checks.check_lesson(build.ROOT, source)
+    assert not problems, "\n" + "\n".join(problems)
+
+
+@pytest.mark.parametrize("source", LESSONS, ids=lambda source: source.stem)
+def test_no_more_cells_are_ignored_than_we_agreed_on(source):
+    notebook = nbformat.read(build.ROOT / f"{source.stem}.ipynb", as_version=4)
+    ignored = sum(checks.is_ignored(cell) for cell in notebook.cells)
+    agreed = IGNORED.get(source.stem, 0)
+    assert ignored == agreed, (
+        f"{source.stem} has {ignored} cells tagged {checks.IGNORE}, IGNORED in {__file__} says "
+        f"{agreed}. What such a cell shows can go wrong and no test will say so: can it be rounded,"
+        f" compared (a < b) or drawn instead? If not, write {ignored} into IGNORED."
+    )
