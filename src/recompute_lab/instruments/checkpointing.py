@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -41,6 +42,44 @@ REENTRANT = Strategy("reentrant", use_reentrant=True)
 NON_REENTRANT = Strategy("non-reentrant", use_reentrant=False)
 NO_EARLY_STOP = Strategy("non-reentrant, no early stop", use_reentrant=False, early_stop=False)
 STRATEGIES = (PLAIN, REENTRANT, NON_REENTRANT, NO_EARLY_STOP)
+
+
+def in_segments(layers: Sequence[Callable], k: int, x, strategy: Strategy = NON_REENTRANT):
+    """Run `layers` on `x` one after the other, cut into `k` segments, each of them under `strategy`.
+
+    The segments' lengths differ by at most one layer, the longer ones first. Unlike
+    `torch.utils.checkpoint.checkpoint_sequential`, which leaves its last segment plain, this
+    checkpoints all of them. Raises ValueError unless 1 <= k <= number of layers.
+    """
+    if not 1 <= k <= len(layers):
+        n = len(layers)
+        raise ValueError(f"{n} layers can be cut into 1 to {n} segments, not into {k}")
+    length, longer = divmod(len(layers), k)
+    start = 0
+    for number in range(k):
+        stop = start + length + (number < longer)
+        x = strategy(_chain(layers[start:stop]), x)
+        start = stop
+    return x
+
+
+def _chain(layers: Sequence[Callable]) -> Callable:
+    def segment(x):
+        for layer in layers:
+            x = layer(x)
+        return x
+
+    return segment
+
+
+def root_schedule(layers: int, layer_bytes: float = 1, boundary_bytes: float = 1) -> float:
+    """The k at which k boundaries and the contents of one segment, layers / k, are the fewest bytes.
+
+    `layer_bytes` is what a layer keeps for its backward, `boundary_bytes` what one segment hands to
+    the next. Where the two are equal, k is the square root of the number of layers. A minimum over
+    real numbers: segments hold whole layers, so the best whole k may be a neighbour, or further off.
+    """
+    return math.sqrt(layers * layer_bytes / boundary_bytes)
 
 
 @dataclass(frozen=True)
