@@ -155,7 +155,8 @@ def test_uneven_segments_put_the_longer_ones_first(x):
         return x
 
     in_segments([layer] * 11, 4, x, noting)
-    assert lengths == [3, 3, 3, 2]
+    in_segments([layer] * 11, [1, 8, 2], x, noting)
+    assert lengths == [3, 3, 3, 2, 1, 8, 2]
 
 
 @pytest.mark.parametrize("k", [1, 3, 6])
@@ -166,10 +167,10 @@ def test_segments_give_the_plain_gradients(k, x):
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
 
 
-@pytest.mark.parametrize("k", [0, 4])
-def test_an_impossible_number_of_segments(k, x):
-    with pytest.raises(ValueError, match="3 layers can be cut into 1 to 3 segments"):
-        in_segments([torch.sin] * 3, k, x)
+@pytest.mark.parametrize("cut", [0, 4, [1, 1], [3, 0], [-1, 4], []])
+def test_a_cut_that_does_not_fit(cut, x):
+    with pytest.raises(ValueError, match="1 to 3 segments" if cut in (0, 4) else "add up to 3"):
+        in_segments([torch.sin] * 3, cut, x)
 
 
 def test_the_root_schedule_is_the_minimum():
@@ -193,7 +194,8 @@ def test_all_is_afterwards_as_it_was(x):
 
 
 def test_the_same_again_and_on_more_threads(x):
-    net, threads = nn.Sequential(nn.Linear(4, 64), nn.GELU(), nn.Linear(64, 4)), torch.get_num_threads()
+    net = nn.Sequential(nn.Linear(4, 64), nn.GELU(), nn.Linear(64, 4))
+    threads = torch.get_num_threads()
     first = footprint(net, x)
     try:
         torch.set_num_threads(2)

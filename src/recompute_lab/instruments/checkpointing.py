@@ -44,23 +44,32 @@ NO_EARLY_STOP = Strategy("non-reentrant, no early stop", use_reentrant=False, ea
 STRATEGIES = (PLAIN, REENTRANT, NON_REENTRANT, NO_EARLY_STOP)
 
 
-def in_segments(layers: Sequence[Callable], k: int, x, strategy: Strategy = NON_REENTRANT):
-    """Run `layers` on `x` one after the other, cut into `k` segments, each of them under `strategy`.
+def in_segments(
+    layers: Sequence[Callable], cut: int | Sequence[int], x, strategy: Strategy = NON_REENTRANT
+):
+    """Run `layers` on `x` one after the other, cut into segments, each of them under `strategy`.
 
-    The segments' lengths differ by at most one layer, the longer ones first. Unlike
-    `torch.utils.checkpoint.checkpoint_sequential`, which leaves its last segment plain, this
-    checkpoints all of them. Raises ValueError unless 1 <= k <= number of layers.
+    `cut` is a number of segments, whose lengths then differ by at most one, the longer ones first;
+    or a list of lengths. Unlike `torch.utils.checkpoint.checkpoint_sequential`, which leaves its
+    last segment plain, this checkpoints all. Raises ValueError for a cut that does not fit.
     """
-    if not 1 <= k <= len(layers):
-        n = len(layers)
-        raise ValueError(f"{n} layers can be cut into 1 to {n} segments, not into {k}")
-    length, longer = divmod(len(layers), k)
     start = 0
-    for number in range(k):
-        stop = start + length + (number < longer)
-        x = strategy(_chain(layers[start:stop]), x)
-        start = stop
+    for length in _lengths(len(layers), cut):
+        x = strategy(_chain(layers[start : start + length]), x)
+        start += length
     return x
+
+
+def _lengths(n: int, cut: int | Sequence[int]) -> list[int]:
+    if isinstance(cut, int):
+        if not 1 <= cut <= n:
+            raise ValueError(f"{n} layers can be cut into 1 to {n} segments, not into {cut}")
+        length, longer = divmod(n, cut)
+        return [length + (i < longer) for i in range(cut)]
+    lengths = list(cut)
+    if min(lengths, default=0) < 1 or sum(lengths) != n:
+        raise ValueError(f"the lengths must be at least 1 and add up to {n} layers: {lengths}")
+    return lengths
 
 
 def _chain(layers: Sequence[Callable]) -> Callable:

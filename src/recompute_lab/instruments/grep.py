@@ -57,7 +57,7 @@ def matches(line: str) -> bool:
 def grep(path: str | os.PathLike) -> Hits:
     """Search a file, or a folder's `*.py` files and those of the folders in it.
 
-    Left out: `__pycache__`, hidden folders, and links found on the way, so that a loop of links ends.
+    Left out: `__pycache__`, hidden folders, and links that it meets, so that a loop of links ends.
     What cannot be read, or is not UTF-8, is skipped and named in `skipped`.
     Raises FileNotFoundError, with a sentence, where there is no such path.
     """
