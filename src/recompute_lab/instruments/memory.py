@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -81,10 +81,10 @@ class _Storages(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is not torch.ops.aten.lift_fresh.default:  # its argument is `torch.tensor`'s result
-            for tensor in tensors_in((args, kwargs)):
+            for tensor in _tensors((args, kwargs)):
                 self._meet(tensor, ours=False)
         output = func(*args, **(kwargs or {}))
-        for tensor in tensors_in(output):
+        for tensor in _tensors(output):
             self._meet(tensor, ours=True)
         self.peak = max(self.peak, self.alive)
         return output
@@ -114,3 +114,14 @@ class _Storages(TorchDispatchMode):
     def _forget(self, key: int) -> None:
         self.alive -= self._sizes.pop(key, 0)
         del self._met[key]
+
+
+def _tensors(value) -> Iterator[torch.Tensor]:
+    """What `tensors_in` finds among an operator's arguments and results, several times faster."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for member in value:
+            yield from _tensors(member)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
