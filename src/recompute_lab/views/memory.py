@@ -59,7 +59,7 @@ def _bytes(axes: Axes, plain, footprints, unit, formula, log) -> None:
         f"plain step's peak: {top:.4g}", (counts[-1], top), xytext=(4, 5), ha="right", **label
     )
     axes.annotate(
-        "peak (line: formula)", (counts[1], peaks[1]), xytext=(9, 3), color=BLUE, **label
+        "peak (line: formula)", (counts[0], peaks[0]), xytext=(26, -24), color=BLUE, **label
     )
     late = len(counts) // 2
     axes.annotate(
