@@ -16,6 +16,8 @@ from recompute_lab.instruments.checkpointing import (
 )
 from recompute_lab.instruments.memory import Footprint, footprint
 from recompute_lab.instruments.timing import seconds
+from recompute_lab.views.memory import segments
+from recompute_lab.views.style import png
 
 BYTES = 8 * 4 * 4  # one activation, [8, 4] in float32
 
@@ -223,3 +225,18 @@ def test_seconds_takes_turns_and_puts_the_threads_back():
     times = seconds(lambda: order.append("a"), lambda: order.append("b"), rounds=2)
     assert order == ["a", "b"] * 3 and len(times) == 2 and min(times) >= 0
     assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("times", [None, {1: 1.4, 4: 1.5}])
+@pytest.mark.parametrize("log", [False, True])
+def test_the_figure_shows_every_number_of_segments(times, log, x):
+    layers = [torch.sin] * 4
+    measured = {k: footprint(in_segments, layers, k, x) for k in (1, 2, 4)}
+    plain = footprint(in_segments, layers, 1, x, PLAIN)
+    made = segments(plain, measured, BYTES, lambda k: k + 4 / k + 2, times, log=log)
+    memory = made.axes[0]
+    assert [label.get_text() for label in memory.get_xticklabels()] == ["1", "2", "4"]
+    texts = {text.get_text() for text in memory.texts}
+    assert {"plain step's peak: 7", "lowest: 6, at k = 2"} <= texts
+    assert len(made.axes) == (1 if times is None else 2)
+    assert png(made).startswith(b"\x89PNG")

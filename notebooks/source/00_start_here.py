@@ -42,7 +42,7 @@ print(f"the course's model saves {idle} tensors, and {firing} when its guard is 
 # Three words first. In **forward**, PyTorch keeps the tensors that backward will need: they are
 # *saved for backward*. With **checkpointing**, a part of the model, a *segment*, keeps only its
 # input. When backward comes to that segment, it runs its forward once more: the *recomputation*,
-# which produces the tensors that were not kept.
+# which produces the tensors that were not kept. Each of the two runs is a *pass*.
 #
 # Here is a segment of six lines. It computes an update, and shortens the rows that are longer than
 # a limit. `nudge` stands for arithmetic that does not come out the same twice: in the forward, and
@@ -232,12 +232,12 @@ print(f"one block keeps {a:.1f} activations")
 print(f"root of n: {root_schedule(24):.1f}, root of n a/b: {root_schedule(24, a, 1):.1f}")
 
 # %%
-KS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 20, 21, 22, 23, 24)
+KS = (1, 2, 3, 5, 8, 12, 18, 21, 22, 23, 24)
 measured = {k: footprint(in_segments, blocks, k, tokens) for k in KS}
 most = {k: held.peak / activation for k, held in measured.items()}
 for k in (1, 5, 12, 22, 24):
     print(f"k = {k:2}: peak {most[k]:5.1f} activations")
-print("lowest at k =", min(most, key=most.get))
+print("lowest of those measured at k =", min(most, key=most.get))
 
 # %%
 constant = most[24] - 24 - a
@@ -294,9 +294,10 @@ missed = [text for number, text in enumerate(SAMPLE.splitlines(), 1) if number n
 print("walked past:", *missed, sep="\n")
 
 # %% [markdown]
-# Of the five it finds, the first is the fault. The second is one too, though it can only strike in
-# training. The third is a comment and the fourth a string. The fifth cannot be judged from the
-# line: `prices` may be a NumPy array, which no checkpoint looks at.
+# Of the five it finds, the first is the guard of this lesson. The second is one as well:
+# `self.training` only says when it can strike. The third is a comment and the fourth a string. The
+# fifth cannot be judged from the line: `prices` may be a NumPy array, which no checkpoint looks
+# at.
 #
 # Of what it walks past, *all* can be the fault: a method it does not name, a comparison after the
 # call, a function instead of a method, and a read on one line with the branch on the next. So: a
@@ -315,7 +316,7 @@ print(grep(MY_SOURCE))
 
 # %% [markdown]
 # A hit that sits in code you checkpoint, directly or through a module around it, deserves a look
-# now.
+# now. (Only `.py` files of a folder are read, not notebooks.)
 #
 # ## Exercises
 #

@@ -29,7 +29,8 @@ def problems() -> list[str]:
     for name, oldest in NEEDED.items():
         try:
             version = metadata.version(name)
-            importlib.import_module(_IMPORTED_AS.get(name, name))
+            if name != "jupyterlab":  # takes seconds, and whoever sees a notebook has one
+                importlib.import_module(_IMPORTED_AS.get(name, name))
         except metadata.PackageNotFoundError:
             found.append(f"{name} is not installed in this notebook's Python. {_ADVICE}")
         except Exception as error:  # a broken library fails in its own way

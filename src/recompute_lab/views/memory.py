@@ -58,8 +58,9 @@ def _bytes(axes: Axes, plain, footprints, unit, formula, log) -> None:
     axes.annotate(
         f"plain step's peak: {top:.4g}", (counts[-1], top), xytext=(4, 5), ha="right", **label
     )
+    point, aside = (1, (9, 4)) if log else (0, (26, -24))  # clear of the curve, steep or flat
     axes.annotate(
-        "peak (line: formula)", (counts[0], peaks[0]), xytext=(26, -24), color=BLUE, **label
+        "peak (line: formula)", (counts[point], peaks[point]), xytext=aside, color=BLUE, **label
     )
     late = len(counts) // 2
     axes.annotate(
