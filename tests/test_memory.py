@@ -7,14 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from recompute_lab.instruments.checkpointing import (
-    NON_REENTRANT,
-    PLAIN,
-    REENTRANT,
-    in_segments,
-    root_schedule,
-)
+from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, REENTRANT
 from recompute_lab.instruments.memory import Footprint, footprint
+from recompute_lab.instruments.segments import in_segments, root_schedule
 from recompute_lab.instruments.timing import seconds
 from recompute_lab.views.memory import segments
 from recompute_lab.views.style import png

@@ -137,8 +137,8 @@ for number in (1, 2):
 # %%
 from torch import nn
 
-from recompute_lab.instruments.checkpointing import in_segments, root_schedule
 from recompute_lab.instruments.memory import footprint
+from recompute_lab.instruments.segments import in_segments, root_schedule
 
 stack = nn.Sequential(*[nn.Sequential(nn.Linear(128, 128), nn.Tanh()) for _ in range(36)])
 x = torch.randn(512, 128, requires_grad=True)

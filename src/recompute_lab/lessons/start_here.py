@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import torch
 
-from recompute_lab.instruments.checkpointing import in_segments, passes
+from recompute_lab.instruments.checkpointing import passes
 from recompute_lab.instruments.grep import matches
 from recompute_lab.instruments.ledger import record
 from recompute_lab.instruments.memory import footprint
 from recompute_lab.instruments.nondeterminism import Nudge
+from recompute_lab.instruments.segments import in_segments
 from recompute_lab.lessons.exercise import Exercises, Hints, Wrong
 from recompute_lab.specimens.trunk import Trunk
 
