@@ -1,5 +1,6 @@
 """The grep finds what it says, walks past what it says, and its shell line finds the same."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from recompute_lab.instruments import grep as grep_module
 from recompute_lab.instruments.grep import METHODS, SHELL, Hits, grep, matches
+from recompute_lab.lessons import installation
 
 FOUND = [
     "if (scale < 1.0).any():",
@@ -180,10 +182,13 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     assert isinstance(grep(tmp_path), Hits)
 
 
-def test_standard_library_only():
-    code = (
-        f"import sys; sys.path.insert(0, {str(Path(grep_module.__file__).parents[2])!r}); "
-        "import recompute_lab.instruments.grep; print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+@pytest.mark.parametrize("module", [grep_module, installation], ids=lambda m: m.__name__)
+def test_nothing_but_the_standard_library_at_import(module):
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    names = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module)
+    assert {name.split(".")[0] for name in names} <= set(sys.stdlib_module_names)

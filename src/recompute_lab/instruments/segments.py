@@ -49,7 +49,7 @@ def root_schedule(layers: int, layer_bytes: float = 1, boundary_bytes: float = 1
     """The k at which k boundaries and one segment's contents, layers / k, are the fewest bytes.
 
     `layer_bytes` is what a layer keeps for its backward, `boundary_bytes` what one segment hands to
-    the next. Where the two are equal, k is the square root of the number of layers. A minimum over
-    real numbers: segments hold whole layers, so the best whole k may be a neighbour, or further off.
+    the next. Where the two are equal, k is the square root of the number of layers. The minimum is
+    over real numbers: segments hold whole layers, so the best whole k may be a little off.
     """
     return math.sqrt(layers * layer_bytes / boundary_bytes)
