@@ -1,0 +1,30 @@
+"""What a step costs in time: medians of runs that take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+
+import torch
+
+
+def seconds(*steps: Callable[[], object], rounds: int = 5) -> list[float]:
+    """The median time of each step, on one thread of the CPU, after one run that is not counted.
+
+    The steps take turns, so that a slow moment of the machine hits all of them. What they do to
+    their state stays done. For work on a GPU, let the step wait for it (`torch.cuda.synchronize`).
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # two busy threads on two busy cores are slower, and less even
+    try:
+        times = [[_time(step) for step in steps] for _ in range(rounds + 1)][1:]
+    finally:
+        torch.set_num_threads(threads)
+    return [median(column) for column in zip(*times, strict=True)]
+
+
+def _time(step: Callable[[], object]) -> float:
+    start = perf_counter()
+    step()
+    return perf_counter() - start

@@ -1,0 +1,77 @@
+"""Is everything there that the lessons need? The standard library alone is loaded at import."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import re
+import sys
+from importlib import metadata
+
+# The oldest versions that will do: the same as in pyproject.toml.
+PYTHON = (3, 11)
+NEEDED = {
+    "ipywidgets": (8, 1),
+    "jupyterlab": (4, 2),
+    "matplotlib": (3, 8),
+    "numpy": (1, 26),
+    "scikit-learn": (1, 4),
+    "torch": (2, 6),
+}
+_IMPORTED_AS = {"scikit-learn": "sklearn"}
+
+
+def problems() -> list[str]:
+    """One sentence for everything that is missing, broken or too old; empty where all is well."""
+    found = []
+    if sys.version_info < PYTHON:
+        found.append(f"Python {platform.python_version()} is too old: {_dotted(PYTHON)} is needed.")
+    for name, oldest in NEEDED.items():
+        try:
+            version = metadata.version(name)
+            if name != "jupyterlab":  # takes seconds, and whoever sees a notebook has one
+                importlib.import_module(_IMPORTED_AS.get(name, name))
+        except metadata.PackageNotFoundError:
+            found.append(f"{name} is not installed in this notebook's Python. {_ADVICE}")
+        except Exception as error:  # a broken library fails in its own way
+            kind = type(error).__name__
+            found.append(f"{name} is there, but cannot be loaded ({kind}). {_ADVICE}")
+        else:
+            if _numbers(version) < oldest:
+                found.append(f"{name} {version} is too old: {_dotted(oldest)} is needed. {_ADVICE}")
+    return found
+
+
+def machine() -> str:
+    """What the outputs of a lesson may depend on: for the eye, and for a report of a problem."""
+    import torch
+
+    from recompute_lab.instruments.nondeterminism import atomics_differ
+
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in NEEDED)
+    kernels = torch.backends.cpu.get_cpu_capability()
+    lines = [
+        f"Python {platform.python_version()}, {versions}",
+        f"{platform.system()} {platform.machine()}, CPU kernels: {kernels}",
+        f"torch threads: {torch.get_num_threads()}",
+        f"CUDA: {_yes(torch.cuda.is_available())}",
+        f"the same sum can differ from call to call here: {_yes(atomics_differ())}",
+    ]
+    return "\n".join(lines)
+
+
+def _yes(truth: bool) -> str:
+    return "yes" if truth else "no"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: "2.13.0+cpu" is (2, 13, 0)."""
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+_ADVICE = "Start the notebook as the README says; if you did, install again."
