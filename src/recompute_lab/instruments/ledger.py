@@ -129,8 +129,7 @@ class Recorder:
         ledger = Ledger()
         self.passes.append(ledger)
         operators = _Operators()
-        outer = torch._C._autograd._top_saved_tensors_default_hooks(True)
-        pack_outer, unpack_outer = outer or (lambda tensor: tensor, lambda packed: packed)
+        pack_outer, unpack_outer = torch._C._autograd._top_saved_tensors_default_hooks(True) or (_keep, _give_back)
 
         def pack(tensor: torch.Tensor):
             ledger.rows.append(_row(len(ledger.rows) + 1, tensor, operators.running))
@@ -148,19 +147,32 @@ class Recorder:
         return output
 
 
+def _keep(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+    return tensor, tensor._version
+
+
+def _give_back(kept: tuple[torch.Tensor, int]) -> torch.Tensor:
+    """Autograd does not check for changes in place what a hook has packed; without a check here we would hide them."""
+    tensor, version = kept
+    if tensor._version != version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: a saved "
+            f"tensor of shape {list(tensor.shape)} is at version {tensor._version}; expected version {version} instead."
+        )
+    return tensor
+
+
 def _row(position: int, tensor: torch.Tensor, running: Callable | None) -> SavedTensor:
     file, line, function = _locate()
     operator = function or _operator_name(running)
-    return SavedTensor(
-        position, operator, tuple(tensor.shape), tensor.dtype, str(tensor.device), file, line
-    )
+    return SavedTensor(position, operator, tuple(tensor.shape), tensor.dtype, str(tensor.device), file, line)
 
 
 def _operator_name(running: Callable | None) -> str:
     if running is None:
         return "unknown"
-    name = (resolve_name(running) or getattr(running, "__name__", "unknown")).rpartition(".")[2]
-    return name.strip("_")
+    name = resolve_name(running) or getattr(running, "__name__", "unknown")
+    return name.removesuffix(".__get__").rpartition(".")[2].strip("_")
 
 
 def _locate() -> tuple[str, int, str | None]:
@@ -202,9 +214,11 @@ def align(first: Sequence[SavedTensor], second: Sequence[SavedTensor], most: int
 
     A shortest edit script (E. W. Myers, "An O(ND) Difference Algorithm and Its Variations", Algorithmica 1, 1986):
     linear in the number of rows for the few differences that a flipped branch makes. Where more than `most` rows have
-    no partner, the passes are different programs: what follows their common start is then listed without partners.
+    no partner, the passes are different programs: what lies between their common start and their common end is then
+    listed without partners.
     """
-    a, b = [row.key for row in first], [row.key for row in second]
+    numbers: dict[tuple, int] = {}  # one number for each key: cheaper to compare
+    a, b = ([numbers.setdefault(row.key, len(numbers)) for row in rows] for rows in (first, second))
     start = 0
     while start < min(len(a), len(b)) and a[start] == b[start]:
         start += 1
@@ -220,36 +234,40 @@ def align(first: Sequence[SavedTensor], second: Sequence[SavedTensor], most: int
     return pairs + list(zip(first[end_a:], second[end_b:]))
 
 
-def _edit_script(a: list, b: list, most: int) -> list[tuple[bool, bool]]:
+def _edit_script(a: Sequence, b: Sequence, most: int) -> list[tuple[bool, bool]]:
     """Steps (advance in a, advance in b) of a shortest edit script; all removals, then all additions, past `most`."""
-    furthest, history = {1: 0}, []
-    for distance in range(min(len(a) + len(b), most) + 1):
-        history.append(furthest.copy())
-        for k in range(-distance, distance + 1, 2):
-            down = k == -distance or (k != distance and furthest[k - 1] < furthest[k + 1])
-            x = furthest[k + 1] if down else furthest[k - 1] + 1
+    reached: list[list[int]] = []  # after d edits, reached[d][i] is the furthest place in a on diagonal 2 * i - d
+    for edits in range(min(len(a) + len(b), most) + 1):
+        reached.append([])
+        for i in range(edits + 1):
+            k = 2 * i - edits
+            x, added = _before(reached, edits, i) if edits else (0, True)
+            x += not added
             while x < len(a) and x - k < len(b) and a[x] == b[x - k]:
                 x += 1
-            furthest[k] = x
+            reached[edits].append(x)
             if x >= len(a) and x - k >= len(b):
-                return _backtrack(history, len(a), len(b))
+                return _backtrack(reached, len(a), len(b))
     return [(True, False)] * len(a) + [(False, True)] * len(b)
 
 
-def _backtrack(history: list[dict[int, int]], x: int, y: int) -> list[tuple[bool, bool]]:
+def _before(reached: list[list[int]], edits: int, i: int) -> tuple[int, bool]:
+    """The place in a before the last of `edits` edits, and whether that edit was an addition from b."""
+    last = reached[edits - 1]
+    added = i == 0 or (i < edits and last[i - 1] < last[i])
+    return (last[i] if added else last[i - 1]), added
+
+
+def _backtrack(reached: list[list[int]], x: int, y: int) -> list[tuple[bool, bool]]:
     steps = []
-    for distance in range(len(history) - 1, -1, -1):
-        furthest, k = history[distance], x - y
-        down = k == -distance or (k != distance and furthest[k - 1] < furthest[k + 1])
-        before_x = furthest[k + 1 if down else k - 1]
-        before_y = before_x - (k + 1 if down else k - 1)
-        while x > max(before_x, 0) and y > max(before_y, 0):
-            steps.append((True, True))
-            x, y = x - 1, y - 1
-        if distance:
-            steps.append((not down, down))
-            x, y = before_x, before_y
-    return steps[::-1]
+    for edits in range(len(reached) - 1, 0, -1):
+        k = x - y
+        before_x, added = _before(reached, edits, (k + edits) // 2)
+        before_y = before_x - (k + 1 if added else k - 1)
+        steps += [(True, True)] * min(x - before_x, y - before_y)
+        steps.append((not added, added))
+        x, y = before_x, before_y
+    return [(True, True)] * x + steps[::-1]
 
 
 def unmatched(pairs: Sequence[Pair]) -> list[Pair]:
