@@ -1,8 +1,9 @@
 """The ledger: which tensors a pass saves for backward, one row per saved tensor.
 
 `torch.autograd.graph.saved_tensors_hooks` lets us see every tensor that autograd packs. Hooks do not stack (only the
-innermost pair is called), and `torch.utils.checkpoint` counts with a pair of its own; so a recorder hands each tensor
-on to the pair it covers. Recording therefore changes neither what is saved nor what checkpointing sees.
+innermost pair is called), and `torch.utils.checkpoint` counts with a pair of its own; so a recorder steps aside for a
+moment and saves each tensor under whatever it covers, by an operator made for that. Recording therefore changes neither
+what is saved, nor what checkpointing sees, nor autograd's check for changes in place.
 """
 
 from __future__ import annotations
@@ -112,11 +113,23 @@ class _Operators(TorchFunctionMode):
             self.running = before
 
 
+class _Save(torch.autograd.Function):
+    """Saves one tensor for a backward that never runs. It needs an input that requires grad: the switch."""
+
+    @staticmethod
+    def forward(ctx, switch: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(tensor)
+        return switch.clone()
+
+
+_SWITCH = torch.ones((), requires_grad=True)
+
+
 class Recorder:
     """Wraps a segment; every call is one pass and appends its `Ledger` to `passes`.
 
     A recorder is a callable with the segment's own signature, so it can be given to `torch.utils.checkpoint` in the
-    segment's place: the forward is then the first ledger, the recomputation the second. Tensors themselves are not kept.
+    segment's place: the forward is then the first ledger, the recomputation the second. No ledger keeps a tensor.
     """
 
     def __init__(self, segment: Callable):
@@ -129,14 +142,19 @@ class Recorder:
         ledger = Ledger()
         self.passes.append(ledger)
         operators = _Operators()
-        pack_outer, unpack_outer = torch._C._autograd._top_saved_tensors_default_hooks(True) or (_keep, _give_back)
 
         def pack(tensor: torch.Tensor):
             ledger.rows.append(_row(len(ledger.rows) + 1, tensor, operators.running))
-            return pack_outer(tensor)
+            hooks.__exit__()
+            try:
+                with torch.enable_grad():
+                    return _Save.apply(_SWITCH, tensor).grad_fn
+            finally:
+                hooks.__enter__()
 
+        hooks = saved_tensors_hooks(pack, lambda saved_by: saved_by.saved_tensors[0])
         try:
-            with operators, saved_tensors_hooks(pack, unpack_outer):
+            with operators, hooks:
                 output = self.segment(*args, **kwargs)
         except BaseException as error:
             # torch leaves a recomputation that has all it needs by a private exception; the name is all we rely on.
@@ -145,21 +163,6 @@ class Recorder:
             raise
         ledger.ended = "returned"
         return output
-
-
-def _keep(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-    return tensor, tensor._version
-
-
-def _give_back(kept: tuple[torch.Tensor, int]) -> torch.Tensor:
-    """Autograd does not check for changes in place what a hook has packed; without a check here we would hide them."""
-    tensor, version = kept
-    if tensor._version != version:
-        raise RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: a saved "
-            f"tensor of shape {list(tensor.shape)} is at version {tensor._version}; expected version {version} instead."
-        )
-    return tensor
 
 
 def _row(position: int, tensor: torch.Tensor, running: Callable | None) -> SavedTensor:
@@ -186,8 +189,9 @@ def _locate() -> tuple[str, int, str | None]:
                 break
         elif file.startswith(_TORCH):
             innermost = innermost or (file, frame.f_lineno)
-            if frame.f_code.co_name == "apply" and isinstance(frame.f_locals.get("cls"), type):
-                function = function or frame.f_locals["cls"].__name__
+            cls = frame.f_locals.get("cls") if frame.f_code.co_name == "apply" else None
+            if isinstance(cls, type) and cls is not _Save:
+                function = function or cls.__name__
         else:
             return file, frame.f_lineno, function
         frame = frame.f_back
