@@ -148,11 +148,11 @@ class Recorder:
             hooks.__exit__()
             try:
                 with torch.enable_grad():
-                    return _Save.apply(_SWITCH, tensor).grad_fn
+                    return _Save.apply(_SWITCH, tensor)
             finally:
                 hooks.__enter__()
 
-        hooks = saved_tensors_hooks(pack, lambda saved_by: saved_by.saved_tensors[0])
+        hooks = saved_tensors_hooks(pack, lambda saver: saver.grad_fn.saved_tensors[0])
         try:
             with operators, hooks:
                 output = self.segment(*args, **kwargs)

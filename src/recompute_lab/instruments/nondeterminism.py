@@ -32,8 +32,8 @@ class Atomics:
     """Real noise: the tensor taken apart into `shares` parts, which are added up again in no fixed order.
 
     A matrix product that is split along its inner dimension, or a scatter, does the same on a GPU. Each element keeps
-    its value up to rounding. Where the machine has one thread, or deterministic algorithms are on, nothing varies; nor does
-    it in bfloat16 or float64 on a CPU, where torch adds up float32 alone with several threads.
+    its value up to rounding. Where the machine has one thread, or deterministic algorithms are on, nothing varies; nor
+    does it in bfloat16 or float64 on a CPU, where torch adds up float32 alone with several threads.
     """
 
     def __init__(self, shares: int = 8, seed: int = 0):
