@@ -8,6 +8,7 @@ what is saved, nor what checkpointing sees, nor autograd's check for changes in 
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -171,6 +172,7 @@ def _row(position: int, tensor: torch.Tensor, running: Callable | None) -> Saved
     return SavedTensor(position, operator, tuple(tensor.shape), tensor.dtype, str(tensor.device), file, line)
 
 
+@functools.cache  # torch looks a name up slowly
 def _operator_name(running: Callable | None) -> str:
     if running is None:
         return "unknown"
