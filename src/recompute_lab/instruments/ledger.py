@@ -9,11 +9,14 @@ what is saved, nor what checkpointing sees, nor autograd's check for changes in 
 from __future__ import annotations
 
 import functools
+import linecache
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from types import FrameType
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -167,7 +170,7 @@ class Recorder:
 
 
 def _row(position: int, tensor: torch.Tensor, running: Callable | None) -> SavedTensor:
-    file, line, function = _locate()
+    file, line, function = _locate(running)
     operator = function or _operator_name(running)
     return SavedTensor(position, operator, tuple(tensor.shape), tensor.dtype, str(tensor.device), file, line)
 
@@ -180,7 +183,7 @@ def _operator_name(running: Callable | None) -> str:
     return name.removesuffix(".__get__").rpartition(".")[2].strip("_")
 
 
-def _locate() -> tuple[str, int, str | None]:
+def _locate(running: Callable | None) -> tuple[str, int, str | None]:
     """File and line of the running operator; and the class's name where an autograd.Function is doing the saving."""
     frame = sys._getframe(1)
     innermost, function = None, None
@@ -195,9 +198,19 @@ def _locate() -> tuple[str, int, str | None]:
             if isinstance(cls, type) and cls is not _Save:
                 function = function or cls.__name__
         else:
-            return file, frame.f_lineno, function
+            return file, frame.f_lineno, function or (None if running else _called(frame))
         frame = frame.f_back
     return (*(innermost or ("unknown", 0)), function)
+
+
+def _called(frame: FrameType) -> str | None:
+    """The name in a frame's current call, as its line has it: torch 2.14 applies a Function without a Python frame."""
+    if sys.version_info < (3, 11):  # older versions do not know the columns
+        return None
+    _, _, start, stop = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).encode()
+    called = line[start:stop].decode(errors="replace").partition("(")[0].strip()
+    return called.removesuffix(".apply").rpartition(".")[2] or None
 
 
 def record(segment: Callable, *args, **kwargs) -> Ledger:
