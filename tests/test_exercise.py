@@ -82,7 +82,18 @@ def doubling(x):
 
 @pytest.mark.parametrize(
     "answer",
-    [..., None, stub, documented_stub, passing, only_documented, returning_none, closed_over(), lambda: ..., lambda: None]
+    [
+        ...,
+        None,
+        stub,
+        documented_stub,
+        passing,
+        only_documented,
+        returning_none,
+        closed_over(),
+        lambda: ...,
+        lambda: None,
+    ]
     + [StubbedCap().forward],
     ids=repr,
 )
@@ -92,7 +103,8 @@ def test_stubs(answer):
 
 
 @pytest.mark.parametrize(
-    "answer", [0, False, "", [], {}, answer_of_one, doubling, lambda: 0, lambda x: x, len, functools.partial(stub), DoneCap]
+    "answer",
+    [0, False, "", [], {}, answer_of_one, doubling, lambda: 0, lambda x: x, len, functools.partial(stub), DoneCap],
 )
 def test_what_is_no_stub(answer):
     assert not is_stub(answer)

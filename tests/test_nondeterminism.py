@@ -8,14 +8,20 @@ from recompute_lab.instruments.nondeterminism import Atomics, Nudge, accumulate,
 from recompute_lab.instruments.state import same_bits
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
-INTEGERS = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float64: torch.int64, torch.half: torch.int16}
+INTEGERS = {
+    torch.float32: torch.int32,
+    torch.bfloat16: torch.int16,
+    torch.float64: torch.int64,
+    torch.half: torch.int16,
+}
 SPECIAL = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan")])
 
 
 def steps_away(moved, tensor):
     """Signed units in the last place, away from zero: the bits of a float without its sign are in order."""
-    sign_bit = {4: 2**31 - 1, 2: 2**15 - 1, 8: 2**63 - 1}[tensor.element_size()]
-    return (moved.view(INTEGERS[tensor.dtype]) & sign_bit).long() - (tensor.view(INTEGERS[tensor.dtype]) & sign_bit).long()
+    integer = INTEGERS[tensor.dtype]
+    after, before = ((t.view(integer) & torch.iinfo(integer).max).long() for t in (moved, tensor))
+    return after - before
 
 
 # Atomics

@@ -169,7 +169,7 @@ def messy_with_grads(**options):
 
 
 @pytest.mark.parametrize("instrument", INSTRUMENTS.values(), ids=INSTRUMENTS)
-@pytest.mark.parametrize("error", [None, ArithmeticError, KeyboardInterrupt], ids=lambda e: getattr(e, "__name__", "ok"))
+@pytest.mark.parametrize("error", [None, ArithmeticError, KeyboardInterrupt])
 @pytest.mark.parametrize("fail_at", [1, 2], ids=["in forward", "in recomputation"])
 def test_everything_is_as_it_was(instrument, error, fail_at):
     module, x = messy_with_grads(fail_at=fail_at if error else None, error=error)
@@ -187,9 +187,10 @@ def test_a_run_without_instruments_would_have_changed_nearly_all_of_it():
     before = photograph(module, x)
     module(x).sum().backward()
     after = photograph(module, x)
-    assert {key for key in before if before[key] != after[key]} >= {"", "norm", "generators", "streams", "grads", "function"}
-    untouched = {k for k in before[""] if before[""][k] == after[""].get(k)}
-    assert not untouched & {"count", "text", "log", "memo", "lru", "nested", "cyclic", "namespace", "touchy", "training"}
+    changed = {key for key in before if before[key] != after[key]}
+    assert changed >= {"", "norm", "generators", "streams", "grads", "function"}
+    changed = {key for key in before[""] if before[""][key] != after[""].get(key)}
+    assert changed >= {"count", "text", "log", "memo", "lru", "nested", "cyclic", "namespace", "touchy", "training"}
 
 
 def test_changes_names_what_a_run_changed():
@@ -212,8 +213,7 @@ def test_changes_names_what_a_run_changed():
 
 @pytest.mark.parametrize("instrument", INSTRUMENTS.values(), ids=INSTRUMENTS)
 def test_closure_variables_are_put_back(instrument):
-    count, late = 0, None
-    del late
+    count = 0
     w = torch.ones(3, requires_grad=True)
     buffer = torch.zeros(3)
 
@@ -235,8 +235,10 @@ def test_closure_variables_are_put_back(instrument):
     instrument(segment, torch.randn(3, requires_grad=True))
     assert (count, deeper.__defaults__, vars(deeper)) == (0, ([],), {})
     assert buffer is kept and buffer.tolist() == [0, 0, 0] and w.grad is None
-    with pytest.raises(NameError):
-        late  # noqa: B018
+    (late_cell,) = (c for v, c in zip(deeper.__code__.co_freevars, deeper.__closure__, strict=True) if v == "late")
+    with pytest.raises(ValueError, match="empty"):
+        late_cell.cell_contents  # noqa: B018
+    late = None
 
 
 class Holder:
@@ -407,6 +409,7 @@ def test_sparse_gradients_and_sparse_arguments(strategy):
 NAN = float("nan")
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
 @pytest.mark.parametrize(
     ("a", "b", "same"),
     [
@@ -421,7 +424,6 @@ NAN = float("nan")
         (torch.tensor([1 + 2j]).conj(), torch.tensor([1 - 2j]), True),
         (torch.eye(2).to_sparse(), torch.eye(2).to_sparse(), True),
         (torch.eye(2).to_sparse(), torch.zeros(2, 2).to_sparse(), False),
-        (torch.eye(2).to_sparse_csr(), torch.eye(2).to_sparse_csr(), True),
         (torch.ones(2, device="meta"), torch.ones(2, device="meta"), True),
         (torch.ones(2, device="meta"), torch.ones(2), False),
     ],
@@ -429,3 +431,5 @@ NAN = float("nan")
 def test_same_bits(a, b, same):
     assert same_bits(a, b) is same
     assert same_bits(b, a) is same
+    if a.layout is b.layout is torch.strided and a.dim() == 2 and not a.is_meta and not b.is_meta:
+        assert same_bits(a.to_sparse_csr(), b.to_sparse_csr()) is same

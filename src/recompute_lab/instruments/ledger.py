@@ -205,8 +205,6 @@ def _locate(running: Callable | None) -> tuple[str, int, str | None]:
 
 def _called(frame: FrameType) -> str | None:
     """The name in a frame's current call, as its line has it: torch 2.14 applies a Function without a Python frame."""
-    if sys.version_info < (3, 11):  # older versions do not know the columns
-        return None
     _, _, start, stop = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).encode()
     called = line[start:stop].decode(errors="replace").partition("(")[0].strip()
@@ -245,12 +243,12 @@ def align(first: Sequence[SavedTensor], second: Sequence[SavedTensor], most: int
     while stop < min(len(a), len(b)) - start and a[-1 - stop] == b[-1 - stop]:
         stop += 1
     end_a, end_b = len(a) - stop, len(b) - stop
-    pairs: list[Pair] = list(zip(first[:start], second[:start]))
+    pairs: list[Pair] = list(zip(first[:start], second[:start], strict=True))
     i, j = start, start
     for step_a, step_b in _edit_script(a[start:end_a], b[start:end_b], most):
         pairs.append((first[i] if step_a else None, second[j] if step_b else None))
         i, j = i + step_a, j + step_b
-    return pairs + list(zip(first[end_a:], second[end_b:]))
+    return pairs + list(zip(first[end_a:], second[end_b:], strict=True))
 
 
 def _edit_script(a: Sequence, b: Sequence, most: int) -> list[tuple[bool, bool]]:

@@ -147,7 +147,7 @@ class Snapshot:
                 yield from self._visit_function(name, value)
 
     def _visit_function(self, name: str, function: FunctionType) -> Iterator[tuple[str, object]]:
-        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self._cells.append((_join(name, variable), cell, _contents(cell)))
             yield _join(name, variable), _contents(cell)
         yield _join(name, "defaults"), function.__defaults__
