@@ -1,8 +1,9 @@
-"""What several of the house's tests share."""
+"""What several tests share."""
 
 from pathlib import Path
 
 import pytest
+import torch
 
 LESSON = '''\
 # %% [markdown]
@@ -38,3 +39,18 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "01_small.py").write_text(LESSON)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tests compare bits, and share their machine: one thread, unless the order of additions is the subject."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def two_threads(one_thread):
+    torch.set_num_threads(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,13 +28,13 @@ class Strategy:
     def __call__(self, segment: Callable, *args, **kwargs):
         if self.use_reentrant is None:
             return segment(*args, **kwargs)
+        if kwargs:  # the reentrant implementation takes none, and the other has some of its own ("debug", say)
+            segment = functools.partial(segment, **kwargs)
         if self.use_reentrant:
-            if kwargs:  # the reentrant implementation passes positional arguments on, and nothing else
-                inner, segment = segment, lambda *tensors: inner(*tensors, **kwargs)
             return checkpoint(segment, *args, use_reentrant=True)
         # A context manager in every version of torch; newer ones have a keyword as well.
         with set_checkpoint_early_stop(self.early_stop):
-            return checkpoint(segment, *args, use_reentrant=False, **kwargs)
+            return checkpoint(segment, *args, use_reentrant=False)
 
 
 PLAIN = Strategy("plain", use_reentrant=None)
@@ -110,23 +111,28 @@ def passes(segment: Callable, *args, strategy: Strategy = NON_REENTRANT, **kwarg
         output = strategy(recorder, *call.args, **call.kwargs)
         loss = weighted_sum(output)
         try:
-            loss.backward(retain_graph=True)
-        except RuntimeError as error:
+            loss.backward()
+        except Exception as error:
             return Passes(recorder.passes, error)
     return Passes(recorder.passes)
 
 
 def weighted_sum(output) -> torch.Tensor:
-    """A scalar that depends on every element of every differentiable tensor in `output`, with distinct weights.
+    """A scalar that depends on every element of every floating-point tensor in `output`, with distinct weights.
 
     A plain sum would give some segments (a softmax, a normalisation) the gradient zero and hide a difference.
     Raises ValueError where no tensor in `output` requires grad.
     """
-    tensors = [t for t in tensors_in(output) if t.requires_grad]
-    if not tensors:
+    if not any(t.requires_grad for t in tensors_in(output)):
         raise ValueError(
             "nothing to differentiate: no tensor in the segment's output requires grad. Give it an input or a "
-            "parameter that requires grad, and return what depends on it."
+            "parameter that requires grad (an input, where checkpointing is reentrant), and return what depends on it."
         )
-    tensors = [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
-    return sum((t * torch.linspace(0.5, 1.5, t.numel(), device=t.device).view(t.shape).to(t.dtype)).sum() for t in tensors)
+    tensors = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in tensors_in(output)]
+    return sum(_weighted(t) for t in tensors if t.is_floating_point())
+
+
+def _weighted(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor if tensor.layout is torch.strided else tensor.to_dense()
+    weights = torch.linspace(0.5, 1.5, tensor.numel(), device=tensor.device).view(tensor.shape)
+    return (tensor * weights.to(tensor.dtype)).sum()

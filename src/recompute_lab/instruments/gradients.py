@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, Mismatch, Strategy, weighted_sum
-from recompute_lab.instruments.isolation import copy_call
-from recompute_lab.instruments.state import Snapshot, same_bits
+from recompute_lab.instruments.isolation import isolated, tensors_in
+from recompute_lab.instruments.state import same_bits
 
 
 @dataclass(frozen=True)
 class Row:
     """One leaf's gradient against the baseline.
 
-    `error` is the relative error |g - b| / |b| in the Euclidean norm (infinite where b is zero and g is not), `cosine`
-    the cosine of the angle between the two; both are computed in float64, and are NaN where a side is missing.
+    `error` is the relative error |g - b| / |b| in the Euclidean norm: 0.0 where every bit is the same, infinite where
+    b is zero and g is not, or where a NaN or an infinity leaves no number. `cosine` is the cosine of the angle between
+    the two, NaN where one is zero. Both are computed in float64.
     """
 
     name: str
@@ -76,24 +78,19 @@ def divergence(
     the plain run raises passes through; what the strategy's run raises is kept in `raised`. Raises ValueError where the
     output cannot be differentiated. All state the segment can reach is afterwards as it was.
     """
-    before = Snapshot(segment, *args, **kwargs)
+    plain = _run(PLAIN, segment, args, kwargs, loss)
+    result = Divergence(strategy.name, effects=list(plain.changed))
     try:
-        plain = _run(before, PLAIN, segment, args, kwargs, loss)
-        result = Divergence(strategy.name, effects=plain.changes)
-        before.restore()
-        try:
-            other = _run(before, strategy, segment, args, kwargs, loss)
-        except Exception as error:
-            result.raised = error
-            return result
-    finally:
-        before.restore()
-    result.changed = sorted(
+        other = _run(strategy, segment, args, kwargs, loss)
+    except Exception as error:
+        result.raised = error
+        return result
+    result.changed = [
         name
-        for name in {*plain.changes, *other.changes}
-        if name not in plain.values or name not in other.values or not _equal(plain.values[name], other.values[name])
-    )
-    result.output_equal = same_bits(plain.loss, other.loss)
+        for name in sorted({*plain.changed, *other.changed})
+        if not (name in plain.changed and name in other.changed and _equal(plain.changed[name], other.changed[name]))
+    ]
+    result.output_equal = _equal(plain.output, other.output)
     result.missing = [name for name in plain.grads if name not in other.grads]
     result.unexpected = [name for name in other.grads if name not in plain.grads]
     result.rows = [_compare(name, g, other.grads[name]) for name, g in plain.grads.items() if name in other.grads]
@@ -102,39 +99,56 @@ def divergence(
 
 @dataclass
 class _Run:
-    loss: torch.Tensor
+    output: list[torch.Tensor]
     grads: dict[str, torch.Tensor]
-    changes: list[str]
-    values: dict[str, object]
+    changed: dict[str, object]
 
 
-def _run(before: Snapshot, strategy: Strategy, segment, args, kwargs, loss) -> _Run:
-    before.clear_grads()
-    call = copy_call(*args, **kwargs)
-    value = loss(strategy(segment, *call.args, **call.kwargs))
-    if not isinstance(value, torch.Tensor) or not value.requires_grad or value.numel() != 1:
-        raise ValueError("`loss` must return one number that requires grad")
-    value.backward(retain_graph=True)
-    leaves = {**before.parameters(), **call.leaves}
-    grads = {name: leaf.grad.detach().clone() for name, leaf in leaves.items() if leaf.grad is not None}
-    changes = before.changes()
-    return _Run(value.detach(), grads, changes, before.values_now(changes))
+def _run(strategy: Strategy, segment: Callable, args: tuple, kwargs: dict, loss: Callable) -> _Run:
+    with isolated(segment, *args, **kwargs) as call:
+        leaves = {**call.before.parameters(), **call.leaves}
+        output = strategy(segment, *call.args, **call.kwargs)
+        tensors = tensors_in(output)
+        # Reentrant checkpointing cuts off what no argument made differentiable, and any tensor in a nested output.
+        if not strategy.use_reentrant or any(t.requires_grad for t in tensors):
+            value = loss(output)
+            tensors = tensors or [value]
+            if not isinstance(value, torch.Tensor) or value.numel() != 1:
+                raise ValueError("`loss` must return one number")
+            if value.requires_grad:
+                value.backward()
+            elif not strategy.use_reentrant:
+                raise ValueError("`loss` must return a number that requires grad")
+        grads = {name: leaf.grad.detach().clone() for name, leaf in leaves.items() if leaf.grad is not None}
+        output = [t.detach().clone() for t in tensors]
+        return _Run(output, grads, call.before.values_now(call.before.changes()))
 
 
 def _equal(a, b) -> bool:
+    """Bit for bit, down to the tensors in what `Snapshot.values_now` gives."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         return same_bits(a, b)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, float) and isinstance(b, float):
+        return repr(a) == repr(b)  # a NaN is the same as a NaN
     try:
-        return bool(a == b)
+        same = a == b
+        return bool(same.all() if hasattr(same, "all") else same)
     except Exception:  # an object of the user's that does not compare
         return False
 
 
 def _compare(name: str, baseline: torch.Tensor, gradient: torch.Tensor) -> Row:
+    if baseline.is_meta or gradient.is_meta:
+        raise ValueError(f"{name} is on the meta device, where tensors have no values to compare")
     if baseline.shape != gradient.shape:
         return Row(name, float("inf"), float("nan"), False)
-    b, g = (t.reshape(-1).to(torch.complex128 if t.is_complex() else torch.float64) for t in (baseline, gradient))
+    b, g = (t if t.layout is torch.strided else t.to_dense() for t in (baseline, gradient))
+    b, g = (t.reshape(-1).to(torch.complex128 if t.is_complex() else torch.float64) for t in (b, g))
     norm_b, norm_g, gap = (float(t.norm()) for t in (b, g, g - b))
-    error = gap / norm_b if norm_b else (float("inf") if gap else 0.0)
     cosine = float((b.conj() * g).sum().real) / (norm_b * norm_g) if norm_b and norm_g else float("nan")
-    return Row(name, error, cosine, same_bits(baseline, gradient))
+    if same_bits(baseline, gradient):
+        return Row(name, 0.0, cosine, True)
+    error = gap / norm_b if norm_b else (float("inf") if gap else 0.0)
+    return Row(name, error if math.isfinite(error) else float("inf"), cosine, False)

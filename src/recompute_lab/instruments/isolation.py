@@ -8,35 +8,57 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import keystr, tree_leaves, tree_map_with_path
 
 from recompute_lab.instruments.state import Snapshot
 
 
 @dataclass
 class Call:
-    """The arguments of one run: copies that the segment may change, and the leaves at which their gradients arrive."""
+    """The arguments of one run: copies that the segment may change, and the leaves at which their gradients arrive.
+
+    `before` is the state that the run began from; None where the call was not isolated.
+    """
 
     args: tuple
     kwargs: dict
     leaves: dict[str, torch.Tensor]
+    before: Snapshot | None = None
 
 
 @contextmanager
 def isolated(segment: Callable, *args, **kwargs) -> Iterator[Call]:
     """Yield a `Call` with copied arguments and empty grads; on leaving, all the segment can reach is as before.
 
-    Inside, call `backward(retain_graph=True)`: the segment may have captured a tensor of the caller's own graph.
     Raises TypeError where `segment` cannot be called.
     """
-    if not callable(segment):
-        raise TypeError(f"a segment is a callable or an nn.Module; got {type(segment).__name__}")
     before = Snapshot(segment, *args, **kwargs)
-    before.clear_grads()
     try:
-        yield copy_call(*args, **kwargs)
+        before.clear_grads()
+        call = copy_call(*args, **kwargs)
+        call.before = before
+        with _graphs_kept():
+            yield call
     finally:
         before.restore()
+
+
+@contextmanager
+def _graphs_kept() -> Iterator[None]:
+    """Let no backward free its graph: the segment may have captured a tensor of the caller's, who still needs it.
+
+    Replacing torch's function also reaches the backward that reentrant checkpointing runs for itself.
+    """
+    backward = torch.autograd.backward
+
+    def keeping(tensors, grad_tensors=None, retain_graph=None, *rest, **named):
+        return backward(tensors, grad_tensors, True, *rest, **named)
+
+    torch.autograd.backward = keeping
+    try:
+        yield
+    finally:
+        torch.autograd.backward = backward
 
 
 def copy_call(*args, **kwargs) -> Call:
@@ -48,21 +70,21 @@ def copy_call(*args, **kwargs) -> Call:
     leaves: dict[str, torch.Tensor] = {}
     copies: dict[int, torch.Tensor] = {}
 
-    def copy(name: str, value):
+    def copy(name: str, path: tuple, value):
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) not in copies:
             tensor = value.detach().clone()
             if value.requires_grad:
-                leaves[name] = tensor.requires_grad_()
+                leaves[name + keystr(path)] = tensor.requires_grad_()
                 with torch.enable_grad():
                     tensor = tensor.clone()
             copies[id(value)] = tensor
         return copies[id(value)]
 
     return Call(
-        tuple(tree_map(functools.partial(copy, f"args[{i}]"), value) for i, value in enumerate(args)),
-        {k: tree_map(functools.partial(copy, f"kwargs[{k!r}]"), v) for k, v in kwargs.items()},
+        tuple(tree_map_with_path(functools.partial(copy, f"args[{i}]"), value) for i, value in enumerate(args)),
+        {k: tree_map_with_path(functools.partial(copy, f"kwargs[{k!r}]"), v) for k, v in kwargs.items()},
         leaves,
     )
 

@@ -1,17 +1,22 @@
 """The ledger: which tensors a pass saves for backward, one row per saved tensor.
 
 `torch.autograd.graph.saved_tensors_hooks` lets us see every tensor that autograd packs. Hooks do not stack (only the
-innermost pair is called), and `torch.utils.checkpoint` counts with a pair of its own; so a recorder hands each tensor
-on to the pair it covers. Recording therefore changes neither what is saved nor what checkpointing sees.
+innermost pair is called), and `torch.utils.checkpoint` counts with a pair of its own; so a recorder steps aside for a
+moment and saves each tensor under whatever it covers, by an operator made for that. Recording therefore changes neither
+what is saved, nor what checkpointing sees, nor autograd's check for changes in place.
 """
 
 from __future__ import annotations
 
+import functools
+import linecache
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from types import FrameType
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -112,11 +117,23 @@ class _Operators(TorchFunctionMode):
             self.running = before
 
 
+class _Save(torch.autograd.Function):
+    """Saves one tensor for a backward that never runs. It needs an input that requires grad: the switch."""
+
+    @staticmethod
+    def forward(ctx, switch: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(tensor)
+        return switch.clone()
+
+
+_SWITCH = torch.ones((), requires_grad=True)
+
+
 class Recorder:
     """Wraps a segment; every call is one pass and appends its `Ledger` to `passes`.
 
     A recorder is a callable with the segment's own signature, so it can be given to `torch.utils.checkpoint` in the
-    segment's place: the forward is then the first ledger, the recomputation the second. Tensors themselves are not kept.
+    segment's place: the forward is then the first ledger, the recomputation the second. No ledger keeps a tensor.
     """
 
     def __init__(self, segment: Callable):
@@ -129,15 +146,19 @@ class Recorder:
         ledger = Ledger()
         self.passes.append(ledger)
         operators = _Operators()
-        outer = torch._C._autograd._top_saved_tensors_default_hooks(True)
-        pack_outer, unpack_outer = outer or (lambda tensor: tensor, lambda packed: packed)
 
         def pack(tensor: torch.Tensor):
             ledger.rows.append(_row(len(ledger.rows) + 1, tensor, operators.running))
-            return pack_outer(tensor)
+            hooks.__exit__()
+            try:
+                with torch.enable_grad():
+                    return _Save.apply(_SWITCH, tensor)
+            finally:
+                hooks.__enter__()
 
+        hooks = saved_tensors_hooks(pack, lambda saver: saver.grad_fn.saved_tensors[0])
         try:
-            with operators, saved_tensors_hooks(pack, unpack_outer):
+            with operators, hooks:
                 output = self.segment(*args, **kwargs)
         except BaseException as error:
             # torch leaves a recomputation that has all it needs by a private exception; the name is all we rely on.
@@ -149,21 +170,20 @@ class Recorder:
 
 
 def _row(position: int, tensor: torch.Tensor, running: Callable | None) -> SavedTensor:
-    file, line, function = _locate()
+    file, line, function = _locate(running)
     operator = function or _operator_name(running)
-    return SavedTensor(
-        position, operator, tuple(tensor.shape), tensor.dtype, str(tensor.device), file, line
-    )
+    return SavedTensor(position, operator, tuple(tensor.shape), tensor.dtype, str(tensor.device), file, line)
 
 
+@functools.cache  # torch looks a name up slowly
 def _operator_name(running: Callable | None) -> str:
     if running is None:
         return "unknown"
-    name = (resolve_name(running) or getattr(running, "__name__", "unknown")).rpartition(".")[2]
-    return name.strip("_")
+    name = resolve_name(running) or getattr(running, "__name__", "unknown")
+    return name.removesuffix(".__get__").rpartition(".")[2].strip("_")
 
 
-def _locate() -> tuple[str, int, str | None]:
+def _locate(running: Callable | None) -> tuple[str, int, str | None]:
     """File and line of the running operator; and the class's name where an autograd.Function is doing the saving."""
     frame = sys._getframe(1)
     innermost, function = None, None
@@ -174,12 +194,21 @@ def _locate() -> tuple[str, int, str | None]:
                 break
         elif file.startswith(_TORCH):
             innermost = innermost or (file, frame.f_lineno)
-            if frame.f_code.co_name == "apply" and isinstance(frame.f_locals.get("cls"), type):
-                function = function or frame.f_locals["cls"].__name__
+            cls = frame.f_locals.get("cls") if frame.f_code.co_name == "apply" else None
+            if isinstance(cls, type) and cls is not _Save:
+                function = function or cls.__name__
         else:
-            return file, frame.f_lineno, function
+            return file, frame.f_lineno, function or (None if running else _called(frame))
         frame = frame.f_back
     return (*(innermost or ("unknown", 0)), function)
+
+
+def _called(frame: FrameType) -> str | None:
+    """The name in a frame's current call, as its line has it: torch 2.14 applies a Function without a Python frame."""
+    _, _, start, stop = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).encode()
+    called = line[start:stop].decode(errors="replace").partition("(")[0].strip()
+    return called.removesuffix(".apply").rpartition(".")[2] or None
 
 
 def record(segment: Callable, *args, **kwargs) -> Ledger:
@@ -202,9 +231,11 @@ def align(first: Sequence[SavedTensor], second: Sequence[SavedTensor], most: int
 
     A shortest edit script (E. W. Myers, "An O(ND) Difference Algorithm and Its Variations", Algorithmica 1, 1986):
     linear in the number of rows for the few differences that a flipped branch makes. Where more than `most` rows have
-    no partner, the passes are different programs: what follows their common start is then listed without partners.
+    no partner, the passes are different programs: what lies between their common start and their common end is then
+    listed without partners.
     """
-    a, b = [row.key for row in first], [row.key for row in second]
+    numbers: dict[tuple, int] = {}  # one number for each key: cheaper to compare
+    a, b = ([numbers.setdefault(row.key, len(numbers)) for row in rows] for rows in (first, second))
     start = 0
     while start < min(len(a), len(b)) and a[start] == b[start]:
         start += 1
@@ -212,44 +243,48 @@ def align(first: Sequence[SavedTensor], second: Sequence[SavedTensor], most: int
     while stop < min(len(a), len(b)) - start and a[-1 - stop] == b[-1 - stop]:
         stop += 1
     end_a, end_b = len(a) - stop, len(b) - stop
-    pairs: list[Pair] = list(zip(first[:start], second[:start]))
+    pairs: list[Pair] = list(zip(first[:start], second[:start], strict=True))
     i, j = start, start
     for step_a, step_b in _edit_script(a[start:end_a], b[start:end_b], most):
         pairs.append((first[i] if step_a else None, second[j] if step_b else None))
         i, j = i + step_a, j + step_b
-    return pairs + list(zip(first[end_a:], second[end_b:]))
+    return pairs + list(zip(first[end_a:], second[end_b:], strict=True))
 
 
-def _edit_script(a: list, b: list, most: int) -> list[tuple[bool, bool]]:
+def _edit_script(a: Sequence, b: Sequence, most: int) -> list[tuple[bool, bool]]:
     """Steps (advance in a, advance in b) of a shortest edit script; all removals, then all additions, past `most`."""
-    furthest, history = {1: 0}, []
-    for distance in range(min(len(a) + len(b), most) + 1):
-        history.append(furthest.copy())
-        for k in range(-distance, distance + 1, 2):
-            down = k == -distance or (k != distance and furthest[k - 1] < furthest[k + 1])
-            x = furthest[k + 1] if down else furthest[k - 1] + 1
+    reached: list[list[int]] = []  # after d edits, reached[d][i] is the furthest place in a on diagonal 2 * i - d
+    for edits in range(min(len(a) + len(b), most) + 1):
+        reached.append([])
+        for i in range(edits + 1):
+            k = 2 * i - edits
+            x, added = _before(reached, edits, i) if edits else (0, True)
+            x += not added
             while x < len(a) and x - k < len(b) and a[x] == b[x - k]:
                 x += 1
-            furthest[k] = x
+            reached[edits].append(x)
             if x >= len(a) and x - k >= len(b):
-                return _backtrack(history, len(a), len(b))
+                return _backtrack(reached, len(a), len(b))
     return [(True, False)] * len(a) + [(False, True)] * len(b)
 
 
-def _backtrack(history: list[dict[int, int]], x: int, y: int) -> list[tuple[bool, bool]]:
+def _before(reached: list[list[int]], edits: int, i: int) -> tuple[int, bool]:
+    """The place in a before the last of `edits` edits, and whether that edit was an addition from b."""
+    last = reached[edits - 1]
+    added = i == 0 or (i < edits and last[i - 1] < last[i])
+    return (last[i] if added else last[i - 1]), added
+
+
+def _backtrack(reached: list[list[int]], x: int, y: int) -> list[tuple[bool, bool]]:
     steps = []
-    for distance in range(len(history) - 1, -1, -1):
-        furthest, k = history[distance], x - y
-        down = k == -distance or (k != distance and furthest[k - 1] < furthest[k + 1])
-        before_x = furthest[k + 1 if down else k - 1]
-        before_y = before_x - (k + 1 if down else k - 1)
-        while x > max(before_x, 0) and y > max(before_y, 0):
-            steps.append((True, True))
-            x, y = x - 1, y - 1
-        if distance:
-            steps.append((not down, down))
-            x, y = before_x, before_y
-    return steps[::-1]
+    for edits in range(len(reached) - 1, 0, -1):
+        k = x - y
+        before_x, added = _before(reached, edits, (k + edits) // 2)
+        before_y = before_x - (k + 1 if added else k - 1)
+        steps += [(True, True)] * min(x - before_x, y - before_y)
+        steps.append((not added, added))
+        x, y = before_x, before_y
+    return [(True, True)] * x + steps[::-1]
 
 
 def unmatched(pairs: Sequence[Pair]) -> list[Pair]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from recompute_lab.instruments.state import same_bits
+
 # torch splits an accumulating index_put over threads from this many elements on (at::internal::GRAIN_SIZE).
 ATOMIC_ELEMENTS = 32_768
 
@@ -29,24 +31,27 @@ def accumulate(source: torch.Tensor, index: torch.Tensor, size: int) -> torch.Te
 class Atomics:
     """Real noise: the tensor taken apart into `shares` parts, which are added up again in no fixed order.
 
-    A matrix product that is split along its inner dimension, or a scatter, does the same on a GPU. Each element keeps its
-    value up to rounding. Where the machine has one thread, or deterministic algorithms are on, nothing varies.
+    A matrix product that is split along its inner dimension, or a scatter, does the same on a GPU. Each element keeps
+    its value up to rounding. Where the machine has one thread, or deterministic algorithms are on, nothing varies; nor
+    does it in bfloat16 or float64 on a CPU, where torch adds up float32 alone with several threads.
     """
 
     def __init__(self, shares: int = 8, seed: int = 0):
         if shares < 2:
             raise ValueError(f"one part alone has no order of addition: shares must be at least 2, got {shares}")
-        weights = torch.rand(shares, generator=torch.Generator().manual_seed(seed)) + 0.5
+        weights = torch.rand(shares, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.5
         self.weights = weights / weights.sum()
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
-            repeats = -(-ATOMIC_ELEMENTS // max(tensor.numel(), 1))  # small tensors: more parts, until torch uses threads
-            shares = len(self.weights) * max(1, -(-repeats // len(self.weights)))
-            weights = self.weights.to(tensor).repeat(shares // len(self.weights)) * (len(self.weights) / shares)
-            parts = (weights.unsqueeze(1) * tensor.reshape(1, -1)).reshape(-1)
-            index = torch.arange(tensor.numel(), device=tensor.device).repeat(shares)
+            # Parts of a small tensor are spread among zeros, until there are enough additions for torch to use threads.
+            spread = max(1, 4 * ATOMIC_ELEMENTS // max(len(self.weights) * tensor.numel(), 1))
+            weights = torch.zeros(len(self.weights), spread).to(tensor)
+            weights[:, 0] = self.weights
+            parts = (weights.reshape(-1, 1) * tensor.reshape(1, -1)).reshape(-1)
+            index = torch.arange(tensor.numel(), device=tensor.device).repeat(weights.numel())
             noise = accumulate(parts, index, tensor.numel()).reshape(tensor.shape) - tensor
+            noise = torch.where(noise.isfinite(), noise, 0.0)
         return tensor + noise
 
 
@@ -54,9 +59,9 @@ class Nudge:
     """Staged noise: on chosen passes every element moves by some units in the last place.
 
     `ulps` maps the number of a pass (1 is the forward, 2 its recomputation) to signed units in the last place: positive
-    is away from zero, negative towards it, so a vector grows or shrinks as a whole. A pass that is not named is left alone.
-    With a `seed`, each element's sign is drawn anew from it instead. Wrap the segment in `counted` so that the nudge
-    knows the pass, and call `rewind` before each step.
+    is away from zero, negative towards it, so a vector grows or shrinks as a whole. A pass that is not named is left
+    alone, and so are zeros, infinities and NaNs. With a `seed`, each element's sign is drawn anew from it instead. Wrap
+    the segment in `counted` so that the nudge knows the pass, and call `rewind` before each step.
     """
 
     def __init__(self, ulps: Mapping[int, int], seed: int | None = None):
@@ -91,14 +96,15 @@ class Nudge:
             nudged, goal = tensor, torch.where(towards == 0, tensor, towards * float("inf"))
             for _ in range(abs(steps)):
                 nudged = torch.nextafter(nudged, goal)
-            noise = nudged - tensor
+            # Adding -0.0 changes no bit, where +0.0 would turn -0.0 into 0.0.
+            noise = torch.where(tensor.isfinite() & (tensor != 0), nudged - tensor, -0.0)
         return tensor + noise
 
 
 def disagreements(function: Callable[[], torch.Tensor], calls: int = 20) -> int:
     """How many of `calls` further calls return other bits than the first one."""
     first = function()
-    return sum(not torch.equal(function(), first) for _ in range(calls))
+    return sum(not same_bits(function(), first) for _ in range(calls))
 
 
 def atomics_differ(device: str | torch.device = "cpu", calls: int = 20) -> bool:

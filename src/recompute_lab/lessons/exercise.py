@@ -6,10 +6,11 @@ A lesson collects its exercises in an `Exercises`; in a notebook, `check.repair_
 
 from __future__ import annotations
 
+import dis
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, MethodType
 
 NOT_ATTEMPTED, WRONG, RIGHT = "not attempted yet", "not yet", "right"
 
@@ -28,7 +29,7 @@ class Verdict:
 
 
 class Exercise:
-    """One exercise: `judge` gives a `Verdict`, calling it prints one. `check` returns why the answer is right, or raises."""
+    """`judge` gives a `Verdict`, calling prints one. `check` returns why the answer is right, or raises `Wrong`."""
 
     def __init__(self, name: str, check: Callable[..., str], hints: Sequence[str]):
         self.name, self._check, self.hints = name, check, tuple(hints)
@@ -36,14 +37,15 @@ class Exercise:
     def judge(self, *answer) -> Verdict:
         missing = [part for part in answer for part in _parts(part) if is_stub(part)]
         if missing:
-            return Verdict(NOT_ATTEMPTED, f"replace each ... with your answer, then run this cell; stuck? hint.{self.name}()")
+            todo = f"replace each ... with your answer, then run this cell; stuck? hint.{self.name}()"
+            return Verdict(NOT_ATTEMPTED, todo)
         try:
             return Verdict(RIGHT, self._check(*answer))
         except Wrong as wrong:
             return Verdict(WRONG, str(wrong))
         except Exception as error:
-            first_line = (str(error).splitlines() or [""])[0]
-            return Verdict(WRONG, f"your answer raised {type(error).__name__}: {first_line}")
+            first_line = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+            return Verdict(WRONG, f"your answer raised {first_line}")
 
     def __call__(self, *answer) -> None:
         print(self.judge(*answer))
@@ -64,10 +66,10 @@ class Exercises:
         return decorate
 
     def __getattr__(self, name: str) -> Exercise:
-        try:
-            return self.__dict__["all"][name]
-        except KeyError:
-            raise AttributeError(f"no exercise {name!r} here; there are: {', '.join(self.all)}") from None
+        exercises = self.__dict__.get("all", {})
+        if name not in exercises:
+            raise AttributeError(f"no exercise {name!r} here; there are: {', '.join(exercises)}")
+        return exercises[name]
 
     def __dir__(self):
         return [*super().__dir__(), *self.all]
@@ -80,26 +82,42 @@ class Hints:
         self._exercises, self._given = exercises, {}
 
     def __getattr__(self, name: str) -> Callable[[], None]:
+        if name.startswith("_"):  # Python's own questions; no exercise is called so
+            raise AttributeError(name)
         exercise = getattr(self._exercises, name)
 
         def show() -> None:
+            if not exercise.hints:
+                print(f"there is no hint for {name}")
+                return
             number = min(self._given.get(name, 0), len(exercise.hints) - 1)
             self._given[name] = number + 1
             print(textwrap.fill(f"hint {number + 1} of {len(exercise.hints)}: {exercise.hints[number]}", 100))
 
         return show
 
+    def __dir__(self):
+        return dir(self._exercises)
+
 
 def is_stub(answer) -> bool:
-    """True for what a learner has not filled in yet: `...`, None, or a function whose body is `...` alone."""
-    if isinstance(answer, FunctionType):
-        return answer.__code__.co_code == _stub.__code__.co_code
+    """True for what a learner has not filled in yet: `...`, None, or a function or method with the body `...` alone."""
+    if isinstance(answer, FunctionType | MethodType):
+        return all(
+            step.opname in _NOTHING_DONE and (step.opcode not in dis.hasconst or step.argval in (None, ...))
+            for step in dis.get_instructions(answer)
+        )
     return answer is ... or answer is None
 
 
-def _stub(): ...
+# What is left of a body that only has `...`, with or without a docstring, in the versions of Python we support.
+_NOTHING_DONE = {"RESUME", "COPY_FREE_VARS", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}
 
 
 def _parts(answer) -> list:
-    """A stub anywhere in a table of predictions counts as not attempted."""
-    return list(answer.values()) if isinstance(answer, dict) else [answer]
+    """A stub anywhere in a table or a list of predictions, or among a class's methods, counts as not attempted."""
+    if isinstance(answer, dict):
+        return list(answer.values())
+    if isinstance(answer, type):
+        return [member for member in vars(answer).values() if isinstance(member, FunctionType)]
+    return list(answer) if isinstance(answer, list | tuple) else [answer]

@@ -41,8 +41,9 @@ class GuardedNormCap(NormCap):
 
 
 class RepairedNormCap(NormCap):
-    """Always multiply; by 1.0 where the cap does not bite. Equal bit for bit for finite inputs.
+    """Always multiply; by 1.0 where the cap does not bite. Equal bit for bit wherever the vectors' norms are finite.
 
+    That is, for finite inputs short of 1.8e19, where the sum of squares leaves float32 and the scale may be inf/inf.
     The flag may still read a tensor: nothing downstream of it is a tensor, so it cannot change the program's shape.
     A vector with a NaN becomes NaN as a whole; see `NaNKeepingNormCap`.
     """
@@ -58,7 +59,8 @@ class NaNKeepingNormCap(NormCap):
     """The repair that changes nothing at all: the guard's own decision, kept as a tensor.
 
     `torch.where` picks the scale if any vector is too long, and 1.0 for all if none is: every output bit is the guarded
-    cap's, NaN and infinity included, and the number of saved tensors is the same in every pass.
+    cap's, NaN and infinity included (of a bfloat16 NaN only that it is one: multiplying writes torch's own), and the
+    number of saved tensors is the same in every pass.
     """
 
     def forward(self, update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:

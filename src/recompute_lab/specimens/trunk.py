@@ -1,7 +1,7 @@
-"""A small transformer whose trunk, eight blocks in one segment, saves 160 tensors, and one more for each cap that fires.
+"""A small transformer whose trunk, eight blocks in one segment, saves 160 tensors, one more per cap that fires.
 
-Each block saves 20: nothing is padded to reach a number. A norm cap stands in the first block, twice in a row, as happens
-where a helper caps and its caller caps again: 162 when both multiply, 161 when only the first does.
+Each block saves 20: nothing is padded to reach a number. A norm cap stands in the first block, twice in a row, as
+happens where a helper caps and its caller caps again: 162 when both multiply, 161 when only the first does.
 """
 
 from __future__ import annotations
