@@ -3,7 +3,7 @@
     python notebooks/build.py [--only 01] [--jobs 2] [--timeout 180] [--check]
 
 Each source/NAME.py (jupytext's percent format) becomes NAME.ipynb, where every
-solution is replaced by "...", and solutions/NAME.ipynb, where it is kept. Both
+solution is replaced by a stub, and solutions/NAME.ipynb, where it is kept. Both
 are executed and stored with their outputs. --check executes nothing: it says
 whether what is stored is what the sources give, and fit to be compared (see
 checks.py).
@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parent
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"  # nbgrader's markers
+STUB = "### STUB"  # ours: what follows, uncommented, is the learner's in place of "..."
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},  # no version: it would differ from machine to machine
@@ -51,22 +52,24 @@ def split_solutions(source: str, solved: bool) -> tuple[str, int]:
 
     Raises ValueError for markers that do not pair up.
     """
-    lines, blocks, inside = [], 0, False
+    lines, stub, blocks, part = [], [], 0, None
     for line in source.splitlines():
-        mark = line.strip()
-        if mark in (BEGIN, END):
-            if (mark == BEGIN) == inside:
-                raise ValueError(f"'{mark}' where the other marker is due")
-            inside = mark == BEGIN
-            if inside:
-                blocks += 1
-                if not solved:
-                    lines.append(line[: line.index("#")] + "...")
-        elif BEGIN in line or END in line:
+        mark, indent = line.strip(), line[: len(line) - len(line.lstrip())]
+        if mark in (BEGIN, STUB, END):
+            if part not in {BEGIN: (None,), STUB: (BEGIN,), END: (BEGIN, STUB)}[mark]:
+                raise ValueError(f"'{mark}' where another marker is due")
+            if mark == END and not solved:
+                lines += stub or [f"{indent}..."]
+            part, stub, blocks = (None, [], blocks) if mark == END else (mark, [], blocks + (mark == BEGIN))
+        elif any(marker in line for marker in (BEGIN, STUB, END)):
             raise ValueError("a solution marker must stand on a line of its own")
-        elif solved or not inside:
+        elif part == STUB:
+            if not mark.startswith("#"):
+                raise ValueError(f"a stub's lines are comments, '{mark}' is none")
+            stub.append(indent + mark[1:].removeprefix(" "))
+        elif solved or part is None:
             lines.append(line)
-    if inside:
+    if part:
         raise ValueError(f"'{BEGIN}' without '{END}'")
     return "\n".join(lines), blocks
 

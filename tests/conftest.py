@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-LESSON = '''\
+LESSON = """\
 # %% [markdown]
 # # A small lesson
 
@@ -30,7 +30,7 @@ def half(number):
     ### END SOLUTION
 
 half(answer)
-'''
+"""
 
 
 @pytest.fixture

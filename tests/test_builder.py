@@ -30,6 +30,12 @@ def test_each_block_becomes_a_stub_at_its_own_indentation():
     assert cell.source == "...\nif a:\n        ..."
 
 
+def test_a_stub_of_ones_own_is_uncommented():
+    text = CELL + "f = {\n    ### BEGIN SOLUTION\n    1: 2,\n    ### STUB\n    # 1: ...,\n    ### END SOLUTION\n}\n"
+    learner, solved = (build.render("x", text, solved=s).cells[0].source for s in (False, True))
+    assert (learner, solved) == ("f = {\n    1: ...,\n}", "f = {\n    1: 2,\n}")
+
+
 def test_both_notebooks_share_their_cell_ids_and_repeated_cells_differ():
     text = "# %%\na = 1\n\n# %%\na = 1\n\n" + CELL + "### BEGIN SOLUTION\n### END SOLUTION\n"
     learner, solved = (build.render("x", text, solved=s) for s in (False, True))
@@ -44,8 +50,10 @@ def test_both_notebooks_share_their_cell_ids_and_repeated_cells_differ():
         (CELL + "a = 1\n", "tagged 'solution' but has no markers"),
         ("# %%\n### BEGIN SOLUTION\na = 1\n### END SOLUTION\n", "but no such tag"),
         (CELL + "### BEGIN SOLUTION\na = 1\n", "without '### END SOLUTION'"),
-        (CELL + "a = 1\n### END SOLUTION\n", "where the other marker is due"),
-        (CELL + "### BEGIN SOLUTION\n" * 2 + "### END SOLUTION\n", "other marker is due"),
+        (CELL + "a = 1\n### END SOLUTION\n", "where another marker is due"),
+        (CELL + "### BEGIN SOLUTION\n" * 2 + "### END SOLUTION\n", "another marker is due"),
+        (CELL + "### STUB\n### END SOLUTION\n", "where another marker is due"),
+        (CELL + "### BEGIN SOLUTION\n### STUB\na = 1\n### END SOLUTION\n", "lines are comments"),
         (CELL + "a = 1  ### BEGIN SOLUTION\n### END SOLUTION\n", "on a line of its own"),
     ],
 )

@@ -11,7 +11,7 @@ def test_each_node_gets_the_sum_of_its_messages():
     layer = MessagePassing(nodes=8, edges=64, width=4).double()
     x = torch.randn(8, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     expected = x.clone()
-    for source, target in zip(layer.source, layer.target):
+    for source, target in zip(layer.source, layer.target, strict=True):
         expected[target] = expected[target] + layer.message(x[source])
     torch.testing.assert_close(layer(x), expected)
 

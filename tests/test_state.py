@@ -199,7 +199,8 @@ def test_changes_names_what_a_run_changed():
         module(*call.args)
         changes = call.before.changes()
     assert set(changes) >= {
-        "written", "rebound", "cache", "view", "resized", "plain_tensor", "linear.bias", "frozen", "count", "text", "new",
+        "written", "rebound", "cache", "view", "resized", "plain_tensor", "linear.bias", "frozen", "count", "text",
+        "new",
         "log", "memo", "memo['old']", "names", "recent", "lru", "counter", "groups", "nested[0]['deep'][0]", "cyclic",
         "nested[0]['deep'][1]", "namespace.n", "touchy.count", "unpicklable.calls", "norm.running_mean", "training",
         "_forward_hooks", "twice", "passes",
@@ -328,7 +329,7 @@ def test_torchs_backward_is_itself_again():
 
 def test_the_caller_may_be_iterating():
     stack = nn.Sequential(*(nn.Linear(2, 2) for _ in range(3)))
-    seen = [len(record(lambda x: stack(x) + child(x), torch.ones(1, 2))) for child in stack.children()]
+    seen = [len(record(lambda x, child=child: stack(x) + child(x), torch.ones(1, 2))) for child in stack.children()]
     assert len(seen) == 3
 
 

@@ -67,7 +67,7 @@ def test_the_tally_prints_each_number():
 def luminance(colour: str) -> float:
     """Relative luminance, W3C Web Content Accessibility Guidelines 2.2."""
     channels = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in matplotlib.colors.to_rgb(colour)]
-    return sum(weight * channel for weight, channel in zip((0.2126, 0.7152, 0.0722), channels))
+    return sum(weight * channel for weight, channel in zip((0.2126, 0.7152, 0.0722), channels, strict=True))
 
 
 def contrast(a: str, b: str) -> float:

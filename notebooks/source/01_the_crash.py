@@ -38,6 +38,7 @@ print("python", platform.python_version(), "| torch", torch.__version__, "| thre
 
 # %%
 import inspect
+from functools import partial
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, REENTRANT, STRATEGIES, Mismatch, passes
 from recompute_lab.instruments.gradients import divergence
@@ -354,18 +355,18 @@ for title, part in (("take another path", other_path), ("raise", raises)):
 
 # %%
 numbers, places = torch.randn(200_000, generator=torch.Generator().manual_seed(0)), torch.arange(200_000) % 100
-add = lambda: torch.zeros(100).index_put((places,), numbers, accumulate=True)
-put = lambda: torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
+place, number = torch.tensor([0]), torch.ones(1)
 try:
     torch.use_deterministic_algorithms(True)
-    print("index_put, calls that differ from the first:", disagreements(add))
+    sums = partial(torch.zeros(100).index_put, (places,), numbers, accumulate=True)
+    print("index_put, calls that differ from the first:", disagreements(sums))
     try:
-        put()
+        torch.zeros(3).put_(place, number)
     except RuntimeError as refused:
         print("put_:", str(refused).split(",")[0])
 finally:
     torch.use_deterministic_algorithms(False)
-print("put_ without the switch:", put().tolist())
+print("put_ without the switch:", torch.zeros(3).put_(place, number).tolist())
 
 # %% [markdown]
 # So the switch hides this flip by taking away its cause, operator by operator, and stops the program where it

@@ -158,9 +158,7 @@ def page(browser: Browser) -> Iterator[Page]:
     errors: list[str] = []
     page.on(
         "console",
-        lambda m: (
-            errors.append(f"{m.text} ({m.location.get('url')})") if m.type == "error" else None
-        ),
+        lambda m: errors.append(f"{m.text} ({m.location.get('url')})") if m.type == "error" else None,
     )
     page.on("pageerror", lambda error: errors.append(str(error)))
     yield page

@@ -8,9 +8,7 @@ from collections.abc import Callable, Sequence
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, Strategy
 
 
-def in_segments(
-    layers: Sequence[Callable], cut: int | Sequence[int], x, strategy: Strategy = NON_REENTRANT
-):
+def in_segments(layers: Sequence[Callable], cut: int | Sequence[int], x, strategy: Strategy = NON_REENTRANT):
     """Run `layers` on `x` one after the other, cut into segments, each of them under `strategy`.
 
     `cut` is a number of segments, whose lengths then differ by at most one, the longer ones first;

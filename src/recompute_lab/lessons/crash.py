@@ -42,7 +42,7 @@ def repeat_step(run: DigitRun, state: dict, times: int) -> Counter:
     return outcomes
 
 
-# --- Exercise 1: what common segments save -------------------------------------------------------------------------------
+# --- Exercise 1: what common segments save
 
 SEGMENTS: dict[str, tuple[Callable, tuple[int, ...]]] = {
     "x + y": (lambda x, y: x + y, (3, 3)),
@@ -57,8 +57,8 @@ SEGMENTS: dict[str, tuple[Callable, tuple[int, ...]]] = {
 
 
 @check.add(
-    "Backward of an operator needs what its derivative is made of. The derivative of x + y is 1; that of x * y is the other factor.",
-    "A number that is not a tensor is not saved. softmax and relu are differentiated from their result: one tensor each.",
+    "Backward of an operator needs what its derivative is made of. That of x + y is 1; that of x * y is the other factor.",
+    "A number that is not a tensor is not saved. softmax and relu are differentiated from their result: one tensor.",
     "x * x * y is two multiplications: first x * x, then that product times y. Both x and y require grad.",
 )
 def predict_saved(prediction: Mapping[str, int]) -> str:
@@ -78,7 +78,7 @@ def predict_saved(prediction: Mapping[str, int]) -> str:
     return "all counts are what this torch saves. What an operator saves follows from its derivative alone."
 
 
-# --- Exercises 2 and 3: the same numbers without the decision ------------------------------------------------------------
+# --- Exercises 2 and 3: the same numbers without the decision
 
 
 def _must_be_the_identity(answer: Callable, original: Callable, inputs: Mapping[str, tuple]) -> None:
@@ -92,8 +92,8 @@ def _must_be_the_identity(answer: Callable, original: Callable, inputs: Mapping[
             if not same_bits(made[part], expected[part]):
                 gap = (made[part] != expected[part]).sum().item() if made[part].shape == expected[part].shape else "all"
                 raise Wrong(
-                    f"for {name}, the {part} should be the guarded form's bit for bit; {gap} elements differ. Where the "
-                    "condition is false, the operation must be the identity"
+                    f"for {name}, the {part} should be the guarded form's bit for bit; {gap} elements differ. "
+                    "Where the condition is false, the operation must be the identity"
                 )
         first, *others = arguments
         counts[name] = len(record(answer, first.clone().requires_grad_(), *others))
@@ -153,7 +153,11 @@ _SMALL = torch.linspace(-1, 1, 12).view(3, 4)
 )
 def unguard_clip(answer: Callable) -> str:
     """`answer(x, bound)` against `clip_when_needed`."""
-    inputs = {"nothing to clip": (_SMALL, 2.0), "one element to clip": (_with(_SMALL, 5, -7.0), 2.0), "all to clip": (_SMALL + 9, 2.0)}
+    inputs = {
+        "nothing to clip": (_SMALL, 2.0),
+        "one element to clip": (_with(_SMALL, 5, -7.0), 2.0),
+        "all to clip": (_SMALL + 9, 2.0),
+    }
     inputs["an element on the bound"] = (_with(_SMALL, 0, 2.0), 2.0)
     _must_be_the_identity(answer, guards.clip_when_needed, inputs)
     return "a clamp is the identity inside its bounds, so it needs no permission to run."
@@ -177,7 +181,7 @@ def unguard_nans(answer: Callable) -> str:
 
 @check.add(
     "masked_fill with a mask that is false everywhere changes nothing.",
-    "Multiplying by the mask is not the same: 0 times infinity is NaN. Adding a large negative number is not minus infinity.",
+    "Multiplying by the mask differs: 0 times infinity is NaN. Adding a large negative number is not minus infinity.",
 )
 def unguard_mask(answer: Callable) -> str:
     """`answer(scores, hidden)` against `mask_when_any`."""

@@ -14,7 +14,9 @@ class MessagePassing(nn.Module):
     called as `cap(sum, nodes)`; leave it out to look at the sum alone.
     """
 
-    def __init__(self, cap: nn.Module | None = None, *, nodes: int = 256, edges: int = 32_768, width: int = 16, seed: int = 0):
+    def __init__(
+        self, cap: nn.Module | None = None, *, nodes: int = 256, edges: int = 32_768, width: int = 16, seed: int = 0
+    ):
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.cap = cap

@@ -30,7 +30,7 @@ def _threads(number: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Step:
-    """What one step showed: how many of the batch's vectors the cap shortened, and how many came within a tenth of it."""
+    """One step: how many of the batch's vectors the cap shortened, and how many were no more than a tenth below it."""
 
     number: int
     capped: int
@@ -40,10 +40,11 @@ class Step:
 class DigitRun:
     """Train `DigitClassifier` on the digits with AdamW, one call of `step` at a time.
 
-    `run_trunk(trunk, stream)` says how the trunk is run: plainly by default. `noise` enters the norm caps. `history` has
-    one `Step` per step begun, the one that crashed included; it is counted in the forward, outside the segment's own code.
-    `states` holds the state before each of the last ten steps; `load` takes one of them. A step uses one thread, which is
-    faster for a model this small; only the noise is given as many as torch is set to, since threads are what it is made of.
+    `run_trunk(trunk, stream)` says how the trunk is run: plainly by default. `noise` enters the norm caps. `history`
+    has one `Step` per step begun, the one that crashed included; it is counted in the forward, outside the segment's
+    own code. `states` holds the state before each of the last ten steps; `load` takes one of them. A step uses one
+    thread, which is faster for a model this small; only the noise is given as many as torch is set to, since threads
+    are what it is made of.
     """
 
     def __init__(

@@ -55,17 +55,11 @@ def _bytes(axes: Axes, plain, footprints, unit, formula, log) -> None:
     axes.set_title("Memory", loc="left")
     label = dict(textcoords="offset points", fontsize=9)
     top = plain.peak / unit
-    axes.annotate(
-        f"plain step's peak: {top:.4g}", (counts[-1], top), xytext=(4, 5), ha="right", **label
-    )
+    axes.annotate(f"plain step's peak: {top:.4g}", (counts[-1], top), xytext=(4, 5), ha="right", **label)
     point, aside = (1, (9, 4)) if log else (0, (26, -24))  # clear of the curve, steep or flat
-    axes.annotate(
-        "peak (line: formula)", (counts[point], peaks[point]), xytext=aside, color=BLUE, **label
-    )
+    axes.annotate("peak (line: formula)", (counts[point], peaks[point]), xytext=aside, color=BLUE, **label)
     late = len(counts) // 2
-    axes.annotate(
-        "after forward", (counts[late], kept[late]), xytext=(6, -13), color=VERMILLION, **label
-    )
+    axes.annotate("after forward", (counts[late], kept[late]), xytext=(6, -13), color=VERMILLION, **label)
     lowest = min(peaks)
     best = counts[peaks.index(lowest)]
     axes.annotate(

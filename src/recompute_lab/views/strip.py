@@ -9,7 +9,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, Rectangle
 
-from recompute_lab.instruments.ledger import Pair, unmatched
+from recompute_lab.instruments.ledger import Pair, SavedTensor, unmatched
 from recompute_lab.views.style import GREY, INK, PALE, VERMILLION, figure, styled
 
 _AROUND = 4  # columns shown on each side of the odd one out
@@ -20,9 +20,9 @@ _ABSENT, _LIGHT, _DARK = 0, 1, 2
 def strip(pairs: Sequence[Pair], names: tuple[str, str] = ("forward", "recomputation")) -> Figure:
     """Draw aligned ledgers (`align(first, second)`): above, every saved tensor; below, those around the first odd one.
 
-    Each run of tensors that one operator saved has one shade, so the rhythm of the layers shows; an odd one out is marked
-    by an arrow above, a hatch and its name below, and an empty dashed place in the other pass. Raises ValueError where
-    there is nothing to draw.
+    Each run of tensors that one operator saved has one shade, so the rhythm of the layers shows; an odd one out is
+    marked by an arrow above, a hatch and its name below, and an empty dashed place in the other pass. Raises ValueError
+    where there is nothing to draw.
     """
     if not pairs:
         raise ValueError("both passes saved nothing: there is no strip to draw")
@@ -36,7 +36,9 @@ def strip(pairs: Sequence[Pair], names: tuple[str, str] = ("forward", "recomputa
         _detail(detail, pairs[low:high], names)
         for x, corner in ((low - 0.5, 0), (high - 0.5, high - low)):
             made.add_artist(
-                ConnectionPatch((x, 1.5), (corner, 2.06), "data", "data", axesA=overview, axesB=detail, color=GREY, lw=0.8)
+                ConnectionPatch(
+                    (x, 1.5), (corner, 2.06), "data", "data", axesA=overview, axesB=detail, color=GREY, lw=0.8
+                )
             )
     return made
 
@@ -49,18 +51,38 @@ def _overview(axes: Axes, pairs: Sequence[Pair], odd: list[int], names: tuple[st
         if operator != previous:
             shade, previous = (_LIGHT if shade == _DARK else _DARK), operator
         shades.append(shade)
-    cells = [[_ABSENT if pair[side] is None else s for pair, s in zip(pairs, shades)] for side in (0, 1)]
-    axes.imshow(cells, aspect="auto", cmap=ListedColormap(["white", "#bcd8ec", "#7fb2d6"]), vmin=0, vmax=2, interpolation="nearest")
+    cells = [[_ABSENT if pair[side] is None else s for pair, s in zip(pairs, shades, strict=True)] for side in (0, 1)]
+    axes.imshow(
+        cells,
+        aspect="auto",
+        cmap=ListedColormap(["white", "#bcd8ec", "#7fb2d6"]),
+        vmin=0,
+        vmax=2,
+        interpolation="nearest",
+    )
     axes.axhline(0.5, color="white", lw=3)
     for i in odd[:40]:
-        axes.annotate("", (i, -0.5), (i, -1.05), annotation_clip=False, arrowprops={"arrowstyle": "-|>", "color": VERMILLION, "lw": 1.6})
-    axes.set_yticks((0, 1), [f"{name}\n{count} saved" for name, count in zip(names, counts)])
+        axes.annotate(
+            "",
+            (i, -0.5),
+            (i, -1.05),
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-|>", "color": VERMILLION, "lw": 1.6},
+        )
+    axes.set_yticks((0, 1), [f"{name}\n{count} saved" for name, count in zip(names, counts, strict=True)])
     axes.set_ylim(1.5, -1.1)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     axes.set_xticks([])
     gap = len(unmatched(pairs))
-    axes.set_title(f"{len(pairs)} places, one per saved tensor, in the order of saving; {gap or 'none'} without a partner")
+    axes.set_title(
+        f"{len(pairs)} places, one per saved tensor, in the order of saving; {gap or 'none'} without a partner"
+    )
+
+
+def _label(row: SavedTensor) -> str:
+    operator = row.operator.replace("_", "_\n")
+    return f"{operator}\n{'×'.join(map(str, row.shape))}"
 
 
 def _detail(axes: Axes, pairs: Sequence[Pair], names: tuple[str, str]) -> None:
@@ -79,7 +101,7 @@ def _detail(axes: Axes, pairs: Sequence[Pair], names: tuple[str, str]) -> None:
                     linewidth=1.6 if None in pair else 1.0,
                 )
             )
-            text = "nothing\nsaved" if row is None else f"{row.operator.replace('_', '_' + chr(10))}\n{'×'.join(map(str, row.shape))}"
+            text = "nothing\nsaved" if row is None else _label(row)
             axes.text(
                 column + 0.5,
                 1.5 - side,

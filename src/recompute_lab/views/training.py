@@ -26,7 +26,7 @@ def counters(runs: Mapping[str, tuple[Sequence[Counted], bool]], last: int = 60)
     `runs` maps a title to the steps and whether the last one died. The `last` steps are drawn.
     """
     made, axes = figure(8.2, 2.9, ncols=len(runs), sharey=True, squeeze=False)
-    for panel, (title, (steps, died)) in zip(axes[0], runs.items()):
+    for panel, (title, (steps, died)) in zip(axes[0], runs.items(), strict=True):
         steps = steps[-last:]
         numbers, capped, near = ([getattr(step, name) for step in steps] for name in ("number", "capped", "near"))
         panel.step(numbers, near, where="mid", color=BLUE, lw=1.4, ls="--", label="capped, or within a tenth of it")
