@@ -57,7 +57,7 @@ SEGMENTS: dict[str, tuple[Callable, tuple[int, ...]]] = {
 
 
 @check.add(
-    "Backward of an operator needs what its derivative is made of. That of x + y is 1; that of x * y is the other factor.",
+    "Backward of an operator needs what its derivative is made of. That of x + y is 1, that of x * y the other factor.",
     "A number that is not a tensor is not saved. softmax and relu are differentiated from their result: one tensor.",
     "x * x * y is two multiplications: first x * x, then that product times y. Both x and y require grad.",
 )
