@@ -6,7 +6,7 @@ import build
 import nbformat
 import psutil
 import pytest
-from conftest import LESSON
+from small_lesson import LESSON
 
 CELL = '# %% tags=["solution"]\n'
 

@@ -9,8 +9,8 @@ import build
 import checks
 import nbformat
 import pytest
-from conftest import LESSON
 from nbformat.v4 import new_output
+from small_lesson import LESSON
 
 NAME = "solutions/01_small.ipynb"
 EXPECTED = build.render("01_small", LESSON, solved=True)

@@ -17,10 +17,9 @@ from pathlib import Path
 import chromium
 import nbformat
 import pytest
+from build import ROOT as NOTEBOOKS
 from build import kill_tree
 from playwright.sync_api import Browser, Page, sync_playwright
-
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
 BROWSER_ARGS = [
     "--no-sandbox",  # root in a container has no other way

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from conftest import NOTEBOOKS, Lab
+from build import ROOT as NOTEBOOKS
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -48,7 +48,7 @@ def test_there_are_lessons():
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_lesson_runs(page: Page, lab: Lab, path: Path):
+def test_lesson_runs(page: Page, lab, path: Path):
     stored = nbformat.read(path, as_version=4)
     code = [cell for cell in stored.cells if cell.cell_type == "code" and cell.source.strip()]
     pictures = sum("image/png" in o.get("data", {}) for cell in code for o in cell.outputs)
