@@ -192,9 +192,10 @@ for name, run in runs.items():
     print(f"{name:6}  {len(calls)} forwards of a layer")
 
 # %% [markdown]
-# Every layer runs forward twice, whatever k is. *Folklore*: backward costs as much as two
-# forwards, so a step of 3 becomes one of 4, a third more time. The right half of the picture is
-# what this machine measured: medians of runs that took turns. Your picture will differ.
+# Checkpointed, every layer runs forward twice, in 1, 6 or 36 segments alike. *Folklore*: backward
+# costs as much as two forwards, so a step of 3 becomes one of 4, a third more time. The right half
+# of the picture is what this machine measured: medians of runs that took turns. Your picture will
+# differ.
 
 # %%
 from recompute_lab.instruments.timing import seconds

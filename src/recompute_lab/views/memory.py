@@ -91,7 +91,10 @@ def _times(axes: Axes, times: Mapping[int, float]) -> None:
 
 def _segment_axis(axes: Axes, counts: list[int]) -> None:
     axes.set_xscale("log")
-    shown = counts if len(counts) < 12 else [k for k in counts if k in (1, 2, 3, 5, 8, 12, 24)]
+    shown = counts[-1:]
+    for k in reversed(counts):
+        if 1.2 * k <= shown[0]:  # labels closer than that would touch
+            shown.insert(0, k)
     axes.set_xticks(shown, [str(k) for k in shown])
     axes.minorticks_off()
     axes.set_xlabel("checkpointed segments, k")
