@@ -1,6 +1,6 @@
 """A lesson's source, small and without a fault."""
 
-LESSON = '''\
+LESSON = """\
 # %% [markdown]
 # # A small lesson
 
@@ -25,4 +25,4 @@ def half(number):
     ### END SOLUTION
 
 half(answer)
-'''
+"""

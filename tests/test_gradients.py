@@ -123,6 +123,23 @@ def test_state_that_differs_deep_inside_is_a_change(strategy):
     assert divergence(Deep(), leaf(3), strategy=strategy).changed == ["box", "calls", "log"]
 
 
+@each_twice
+def test_state_that_only_one_side_changes_is_a_change(strategy):
+    class Second(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls = 1 - self.calls
+            if not self.calls:
+                self.again = True
+            return x.sin()
+
+    result = divergence(Second(), leaf(3), strategy=strategy)
+    assert (result.effects, result.changed) == (["calls"], ["again", "calls"])
+
+
 def test_missing_and_unexpected():
     class Branch(nn.Module):
         def __init__(self):

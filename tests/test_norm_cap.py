@@ -164,6 +164,16 @@ def test_only_the_guards_count_depends_on_the_data(cap, saved, size):
     assert len(record(cap(1.0), update, stream)) == saved[size > 1]
 
 
+@pytest.mark.parametrize("cap", [GuardedNormCap, *REPAIRS])
+def test_the_flag_is_written_by_every_pass(cap):
+    cap, ones = cap(1.0), torch.ones(2, 4)
+    flags = []
+    for size in (0.5, 2.0, 0.5):
+        cap(ones * size, ones)
+        flags.append(cap.hit)
+    assert flags == [False, True, False] and all(type(flag) is bool for flag in flags)
+
+
 @pytest.mark.parametrize("limit", [0, -1.0, NAN])
 def test_a_limit_is_positive(limit):
     with pytest.raises(ValueError, match="must be positive"):

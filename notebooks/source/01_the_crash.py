@@ -40,9 +40,7 @@ print("python", platform.python_version(), "| torch", torch.__version__, "| thre
 import inspect
 from functools import partial
 
-from recompute_lab.instruments.checkpointing import NON_REENTRANT, REENTRANT, STRATEGIES, Mismatch, passes
-from recompute_lab.instruments.gradients import divergence
-from recompute_lab.instruments.ledger import align, record, unmatched
+from recompute_lab import NON_REENTRANT, REENTRANT, STRATEGIES, Mismatch, align, divergence, passes, record, unmatched
 from recompute_lab.instruments.nondeterminism import Atomics, Nudge, disagreements
 from recompute_lab.lessons.crash import CountingCap, check, hint, repeat_step
 from recompute_lab.specimens.norm_cap import GuardedNormCap, NaNKeepingNormCap, RepairedNormCap

@@ -118,18 +118,18 @@ def passes(segment: Callable, *args, strategy: Strategy = NON_REENTRANT, **kwarg
 
 
 def weighted_sum(output) -> torch.Tensor:
-    """A scalar that depends on every element of every floating-point tensor in `output`, with distinct weights.
+    """A scalar that depends on every element of every differentiable tensor in `output`, with distinct weights.
 
     A plain sum would give some segments (a softmax, a normalisation) the gradient zero and hide a difference.
     Raises ValueError where no tensor in `output` requires grad.
     """
-    if not any(t.requires_grad for t in tensors_in(output)):
+    tensors = [t for t in tensors_in(output) if t.requires_grad]
+    if not tensors:
         raise ValueError(
             "nothing to differentiate: no tensor in the segment's output requires grad. Give it an input or a "
             "parameter that requires grad (an input, where checkpointing is reentrant), and return what depends on it."
         )
-    tensors = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in tensors_in(output)]
-    return sum(_weighted(t) for t in tensors if t.is_floating_point())
+    return sum(_weighted(torch.view_as_real(t.resolve_conj()) if t.is_complex() else t) for t in tensors)
 
 
 def _weighted(tensor: torch.Tensor) -> torch.Tensor:
