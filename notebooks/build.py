@@ -15,6 +15,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from base64 import b64decode
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parent
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"  # nbgrader's markers
+PICTURE = "picture:"
 STUB = "### STUB"  # ours: what follows, uncommented, is the learner's in place of "..."
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
@@ -113,6 +116,15 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
             # this, the notebook shows the widget's text until it is run.
             output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
     return notebook
+
+
+def pictures(notebook: NotebookNode) -> Iterator[tuple[str, bytes]]:
+    """The first picture of each cell tagged `picture:NAME`, as NAME and PNG: what the README shows."""
+    for cell in notebook.cells:
+        for tag in cell.metadata.get("tags", []):
+            found = [o.data["image/png"] for o in cell.get("outputs", []) if "image/png" in o.get("data", {})]
+            if tag.startswith(PICTURE) and found:
+                yield tag.removeprefix(PICTURE), b64decode(found[0])
 
 
 # --- Execution, in a process of its own ------------------------------------------------
@@ -225,6 +237,11 @@ class Job:
         fresh = self.target.with_name(f".{self.target.name}.new")
         nbformat.write(done, fresh)
         os.replace(fresh, self.target)
+        if not self.solved:
+            images = self.target.parent / "images"
+            for name, png in pictures(done):
+                images.mkdir(exist_ok=True)
+                (images / f"{name}.png").write_bytes(png)
 
 
 def sources(root: Path = ROOT, only: str = "") -> list[Path]:

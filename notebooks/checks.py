@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
-from build import BuildError, render, sources
+from build import BuildError, pictures, render, sources
 from nbformat import NotebookNode
 
 MAX_CELLS = 40
@@ -166,6 +166,18 @@ def check_lesson(root: Path, source: Path) -> list[str]:
             problems.append(f"{name}: not there, run make notebooks")
         else:
             problems += check_notebook(name, expected, stored)
+            if not solved:
+                problems += check_pictures(root, name, stored)
+    return problems
+
+
+def check_pictures(root: Path, name: str, notebook: NotebookNode) -> list[str]:
+    """The pictures that stand beside the notebooks are the ones in them."""
+    problems = []
+    for picture, png in pictures(notebook):
+        path = root / "images" / f"{picture}.png"
+        if not path.exists() or path.read_bytes() != png:
+            problems.append(f"{name}: images/{path.name} is not the picture in the notebook, run make notebooks")
     return problems
 
 

@@ -4,6 +4,7 @@ Each test spoils one thing in a notebook that is known to be good.
 """
 
 import copy
+from base64 import b64decode
 
 import build
 import checks
@@ -145,3 +146,16 @@ def test_an_unbuilt_lesson_and_a_notebook_without_a_source(root):
         f"there is no lesson in {root.name}/source",
         "02_stray.ipynb: has no source",
     ]
+
+
+def test_a_picture_beside_the_notebooks_is_the_one_in_them(stored, tmp_path):
+    png = "iVBORw0KGgo="
+    stored.cells[1].metadata["tags"] = ["picture:it"]
+    stored.cells[1].outputs.append(new_output("display_data", data={"image/png": png}))
+    missing = "images/it.png is not the picture in the notebook"
+    assert missing in checks.check_pictures(tmp_path, NAME, stored)[0]
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "it.png").write_bytes(b"another")
+    assert missing in checks.check_pictures(tmp_path, NAME, stored)[0]
+    (tmp_path / "images" / "it.png").write_bytes(b64decode(png))
+    assert checks.check_pictures(tmp_path, NAME, stored) == []

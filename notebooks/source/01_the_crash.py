@@ -131,7 +131,7 @@ print("the same step without checkpointing:", "fine" if run.train(1) is None els
 #
 # **Predict.** One ledger has a row more. Which operator saved it, and does the difference lie at the end or inside?
 
-# %%
+# %% tags=["picture:the_crash"]
 run.load(before)
 stream = run.trunk_input()
 
@@ -235,7 +235,7 @@ show(counters(real_runs, last=25), "Two runs from one state, with the same batch
 
 # %%
 fatal = real.states[-1]
-repetitions = 30
+repetitions = 24
 outcomes = {"as it is": repeat_step(real, fatal, repetitions)}
 try:
     torch.use_deterministic_algorithms(True)
