@@ -216,7 +216,7 @@ for strategy in (REENTRANT, NON_REENTRANT):
 # **Predict.** Will it die? At the same step as before? With the same message? And a second time?
 
 # %%
-real = DigitRun(noise=Atomics(16), run_trunk=NON_REENTRANT)
+real = DigitRun(noise=Atomics(), run_trunk=NON_REENTRANT)
 real_runs = {}
 for number in (1, 2):
     real.load(ten_before)

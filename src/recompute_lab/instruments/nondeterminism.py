@@ -36,9 +36,9 @@ class Atomics:
     does it in bfloat16 or float64 on a CPU, where torch adds up float32 alone with several threads.
     """
 
-    def __init__(self, shares: int = 8, seed: int = 0):
-        if shares < 2:
-            raise ValueError(f"one part alone has no order of addition: shares must be at least 2, got {shares}")
+    def __init__(self, shares: int = 16, seed: int = 0):
+        if shares < 3:  # 0 + a + b is 0 + b + a, to the last bit
+            raise ValueError(f"fewer than 3 parts add up to the same bits in any order; got shares={shares}")
         weights = torch.rand(shares, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.5
         self.weights = weights / weights.sum()
 
