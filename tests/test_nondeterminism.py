@@ -68,7 +68,7 @@ def test_atomics_take_any_shape(shape):
 
 @pytest.mark.parametrize("shares", [2, 1, 0, -2])
 def test_atomics_need_three_parts(shares):
-    with pytest.raises(ValueError, match="at least 2"):
+    with pytest.raises(ValueError, match="fewer than 3 parts"):
         Atomics(shares)
 
 

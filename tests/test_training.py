@@ -9,17 +9,15 @@ from recompute_lab.lessons.crash import CountingCap, repeat_step
 from recompute_lab.specimens.norm_cap import GuardedNormCap, RepairedNormCap
 from recompute_lab.specimens.training import DigitRun
 
-LIMIT = 0.6  # reached within a few steps, so that the tests are quick
 
-
-def staged(cap=GuardedNormCap, limit=LIMIT) -> DigitRun:
+def staged(cap=GuardedNormCap, **settings) -> DigitRun:
     nudge = Nudge({1: 4, 2: -4})
 
     def run_trunk(trunk, stream):
         nudge.rewind()
         return NON_REENTRANT(nudge.counted(trunk), stream)
 
-    return DigitRun(cap, nudge, run_trunk, limit=limit)
+    return DigitRun(cap, nudge, run_trunk, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +57,7 @@ def test_the_repair_survives_the_same_noise():
 
 
 def test_without_noise_or_without_the_caps_nothing_dies():
-    assert DigitRun(run_trunk=NON_REENTRANT, limit=LIMIT).train(25) is None
+    assert DigitRun(run_trunk=NON_REENTRANT).train(25) is None
     assert staged(limit=1e9).train(25) is None
 
 
@@ -76,7 +74,7 @@ def test_the_thread_count_is_what_it_was(two_threads):
 
 
 def test_with_one_thread_atomics_kill_nothing():
-    assert DigitRun(noise=Atomics(), run_trunk=NON_REENTRANT, limit=LIMIT).train(25) is None
+    assert DigitRun(noise=Atomics(), run_trunk=NON_REENTRANT).train(25) is None
 
 
 def test_a_counter_inside_the_segment_counts_twice():
