@@ -236,7 +236,7 @@ show(counters(real_runs, last=25), "Two runs from one state, with the same batch
 
 # %%
 fatal = real.states[-1]
-repetitions = 24
+repetitions = 20
 outcomes = {"as it is": repeat_step(real, fatal, repetitions)}
 try:
     torch.use_deterministic_algorithms(True)
