@@ -17,6 +17,7 @@ from nbformat import NotebookNode
 MAX_CELLS = 40
 MAX_CELLS_EXCEPT = "10_"  # the last lesson is a reference, longer than an hour
 MAX_LINES = 15
+MAX_COLUMNS = 96  # what JupyterLab shows without scrolling, its file browser open, on a small screen
 MAX_DIGITS = 4
 
 IGNORE = "nbval-ignore-output"
@@ -140,6 +141,9 @@ def check_size(name: str, notebook: NotebookNode) -> list[str]:
         lines = len(cell.source.splitlines())
         if cell.cell_type == "code" and lines > MAX_LINES:
             problems.append(f"{where}: {lines} lines of code, at most {MAX_LINES} are allowed")
+        longest = max(map(len, cell.source.splitlines()), default=0)
+        if cell.cell_type == "code" and longest > MAX_COLUMNS:
+            problems.append(f"{where}: {longest} columns of code, at most {MAX_COLUMNS} are allowed")
     return problems
 
 

@@ -159,3 +159,8 @@ def test_a_picture_beside_the_notebooks_is_the_one_in_them(stored, tmp_path):
     assert missing in checks.check_pictures(tmp_path, NAME, stored)[0]
     (tmp_path / "images" / "it.png").write_bytes(b64decode(png))
     assert checks.check_pictures(tmp_path, NAME, stored) == []
+
+
+def test_a_line_that_is_cut_off(stored):
+    stored.cells[1].source += "\n# " + "x" * 95
+    assert f"{NAME} cell 2: 97 columns of code, at most 96 are allowed" in problems(stored)

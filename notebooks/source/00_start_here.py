@@ -101,7 +101,7 @@ print(attempt(guarded))
 def repaired(x):
     update = nudge(x.tanh())
     length = update.detach().norm(dim=-1, keepdim=True)
-    update = update * (limit / length).clamp(max=1.0)  # always; by 1.0 where nothing is too long
+    update = update * (limit / length).clamp(max=1.0)  # always; by 1.0 if nothing is too long
     return update.sin()
 
 
@@ -207,7 +207,7 @@ steps = [lambda k=k: in_segments(stack, k, x).sum().backward() for k in few]
 base, *rest = seconds(lambda: stack(x).sum().backward(), *steps)
 times = {k: time / base for k, time in zip(few, rest, strict=True)}
 picture = memory.segments(plain, measured, activation, lambda k: k + 36 / k + 2.25, times)
-show(picture, "36 layers: the peak is lowest at 6 segments; time is paid for any number of them.")
+show(picture, "36 layers: the peak is lowest at 6 segments; any number of them costs time.")
 
 # %% [markdown]
 # Your times may well be above the dotted line, for two reasons: forward may take more than a third
@@ -245,7 +245,7 @@ constant = most[24] - 24 - a
 picture = memory.segments(
     plain, measured, activation, lambda k: k + 24 / k * a + constant, log=True
 )
-show(picture, "24 transformer blocks: nearly one segment per block has the lowest peak, not five.")
+show(picture, "24 transformer blocks: lowest at nearly one segment per block, not at five.")
 
 # %% [markdown]
 # With five segments, the plain root, the peak is more than twice the lowest. For these blocks it

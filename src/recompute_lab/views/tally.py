@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from recompute_lab.views.style import INK, PALE, SKY, VERMILLION, figure, styled
 
@@ -30,6 +31,7 @@ def tally(rows: Mapping[str, Mapping[str, int]]) -> Figure:
             left += times
     axes.set_yticks(range(len(rows)), rows)
     axes.invert_yaxis()
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("repetitions of the same step")
     axes.legend(ncols=3, loc="lower left", bbox_to_anchor=(0, 1), fontsize=9, borderaxespad=0.2)
     return made
