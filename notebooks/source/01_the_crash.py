@@ -445,7 +445,7 @@ for guard in (guards.clip_when_needed, guards.zero_nans_when_present, guards.mas
 # %% tags=["solution"]
 def clip(x, bound):
     ### BEGIN SOLUTION
-    return x.clamp(-bound, bound)
+    return torch.where(x.abs() > bound, x.clamp(-bound, bound), x)
     ### END SOLUTION
 
 
