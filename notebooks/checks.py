@@ -157,7 +157,7 @@ def check_notebook(name: str, expected: NotebookNode, stored: NotebookNode) -> l
 
 def check_lesson(root: Path, source: Path) -> list[str]:
     """All of the checks, on the two notebooks of one source."""
-    problems = []
+    problems, both = [], []
     for solved, folder in ((False, "."), (True, "solutions")):
         path = root / folder / f"{source.stem}.ipynb"
         name = path.relative_to(root).as_posix()
@@ -170,8 +170,21 @@ def check_lesson(root: Path, source: Path) -> list[str]:
             problems.append(f"{name}: not there, run make notebooks")
         else:
             problems += check_notebook(name, expected, stored)
+            both.append(stored)
             if not solved:
                 problems += check_pictures(root, name, stored)
+    if len(both) == 2:
+        problems += check_independent(f"{source.stem}.ipynb", *both)
+    return problems
+
+
+def check_independent(name: str, learner: NotebookNode, solved: NotebookNode) -> list[str]:
+    """What a cell prints does not depend on the learner's answers, so an unsolved notebook tells the same story."""
+    problems = []
+    for (where, cell), other in zip(numbered(name, learner), solved.cells, strict=False):
+        exercise = "solution" in cell.metadata.get("tags", [])
+        if not exercise and not is_ignored(cell) and text_of(cell) != text_of(other):
+            problems.append(f"{where}: prints something else where the exercises are solved")
     return problems
 
 

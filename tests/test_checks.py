@@ -164,3 +164,15 @@ def test_a_picture_beside_the_notebooks_is_the_one_in_them(stored, tmp_path):
 def test_a_line_that_is_cut_off(stored):
     stored.cells[1].source += "\n# " + "x" * 95
     assert f"{NAME} cell 2: 97 columns of code, at most 96 are allowed" in problems(stored)
+
+
+def test_a_cell_that_depends_on_the_learners_answer(stored):
+    learner = copy.deepcopy(stored)
+    assert checks.check_independent(NAME, learner, stored) == []
+    learner.cells[5].outputs[0].text = "unsolved"  # an exercise may differ
+    learner.cells[2].outputs[0].text = "5.0"  # and so may what is not compared
+    assert checks.check_independent(NAME, learner, stored) == []
+    learner.cells[3].outputs[0].text = "Time passes: False"
+    assert checks.check_independent(NAME, learner, stored) == [
+        f"{NAME} cell 4: prints something else where the exercises are solved"
+    ]

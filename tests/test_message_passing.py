@@ -1,5 +1,8 @@
 """The message-passing layer sums what it should, in an order that only the deterministic switch fixes."""
 
+import os
+
+import pytest
 import torch
 
 from recompute_lab.instruments.nondeterminism import disagreements
@@ -34,3 +37,9 @@ def test_nothing_varies_under_the_deterministic_switch(two_threads):
         assert disagreements(lambda: layer(x).detach()) == 0
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core: nothing can race")
+def test_the_sum_really_varies_where_threads_race(two_threads):
+    layer, x = MessagePassing(), torch.randn(256, 16)
+    assert any(disagreements(lambda: layer(x).detach()) for _ in range(10))
