@@ -444,7 +444,7 @@ for guard in (guards.clip_when_needed, guards.zero_nans_when_present, guards.mas
 # %% tags=["solution"]
 def clip(x, bound):
     ### BEGIN SOLUTION
-    return torch.where(x.abs() > bound, x.clamp(-bound, bound), x)
+    return x.clamp(-bound, bound)
     ### END SOLUTION
 
 

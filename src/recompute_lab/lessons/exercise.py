@@ -7,6 +7,7 @@ A lesson collects its exercises in an `Exercises`; in a notebook, `check.repair_
 from __future__ import annotations
 
 import dis
+import reprlib
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,16 @@ NOT_ATTEMPTED, WRONG, RIGHT = "not attempted yet", "not yet", "right"
 
 class Wrong(Exception):
     """Raised by a check: one sentence on what was expected, what came, and where to look."""
+
+
+def whole(number) -> int:
+    """A learner's whole number as an int: 2, 2.0, NumPy's or torch's; raises `Wrong` for all else, for True too."""
+    try:
+        if not isinstance(number, str | bytes | bool) and int(number) == number:
+            return int(number)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        pass
+    raise Wrong(f"expected a whole number, got {reprlib.repr(number)}")
 
 
 @dataclass(frozen=True)
