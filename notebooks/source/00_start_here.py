@@ -11,8 +11,9 @@
 # - search your own source for the cheapest form of the fault, and say what that search misses;
 # - choose a route through the other lessons.
 #
-# **Time**: 20 minutes. **Prerequisites**: you have written a training step in PyTorch; nothing
-# about checkpointing is assumed.
+# **Time**: 30 minutes. **Prerequisites**: you have written a training step in PyTorch; nothing
+# about checkpointing is assumed. The outputs are stored; to predict before you see, choose
+# *Edit → Clear Outputs of All Cells* first.
 #
 # ## Is everything there?
 #
@@ -34,7 +35,7 @@ from recompute_lab.lessons import start_here
 check, hint = start_here.check, start_here.hint
 idle, firing = start_here.trunk_counts()
 print("ready:", not installation.problems())
-print(f"the course's model saves {idle} tensors, and {firing} when its guard is true")
+print(f"the course's model saves {idle} tensors, and {firing} when one guard is true")
 
 # %% [markdown]
 # ## One flip in one minute
@@ -210,9 +211,9 @@ picture = memory.segments(plain, measured, activation, lambda k: k + 36 / k + 2.
 show(picture, "36 layers: the peak is lowest at 6 segments; any number of them costs time.")
 
 # %% [markdown]
-# Your times may well be above the dotted line, for two reasons: forward may take more than a third
-# of a plain step, and every checkpoint has a fixed cost, which shows in layers as small as ours.
-# This cell does not tell the two apart.
+# Your times may well be above the dotted line: forward may take more than a third of a plain step,
+# every checkpoint has a fixed cost, which shows in layers as small as ours, and whatever else your
+# machine does adds to it. This cell does not tell these apart.
 #
 # ### Does the root hold for a transformer?
 #

@@ -23,7 +23,8 @@
 # - find the comparison in the torch that is installed here, and say which implementation lacks it;
 # - turn a guard into an operation that is the identity where the guard would have said no.
 #
-# **Time** 30 minutes. **You need** PyTorch: modules, `backward`, an optimizer. Lesson 00 helps and is not required.
+# **Time** 40 minutes. **You need** PyTorch: modules, `backward`, an optimizer. Lesson 00 helps and is not required. The outputs
+# are stored: to predict before you see, choose *Edit → Clear Outputs of All Cells* first.
 #
 # **Five words.** A *segment* is a part of the model that is checkpointed. Its *forward* throws away what backward would need;
 # the *recomputation* is the second run of that forward, during backward, which brings it back. What an operator keeps for
@@ -39,12 +40,12 @@ print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
 
 # %%
 import inspect
-
 from recompute_lab import NON_REENTRANT, REENTRANT, STRATEGIES
 from recompute_lab import Mismatch, align, divergence, passes, record, unmatched
 from recompute_lab.instruments.nondeterminism import Atomics, Nudge, disagreements
 from recompute_lab.lessons.crash import CountingCap, check, hint, repeat_step
-from recompute_lab.specimens.norm_cap import GuardedNormCap, NaNKeepingNormCap, RepairedNormCap
+from recompute_lab.specimens.norm_cap import GuardedNormCap, NaNKeepingNormCap
+from recompute_lab.specimens.norm_cap import RepairedNormCap, cap_scale
 from recompute_lab.specimens.training import DigitRun
 from recompute_lab.specimens.trunk import Trunk
 from recompute_lab.views.strip import strip
@@ -58,12 +59,14 @@ print("ready")
 # ## 1 · A run that dies
 #
 # The model is a small transformer that reads scikit-learn's handwritten digits as sequences of 16 patches. Eight blocks form
-# one segment, the *trunk*. In the first block stands a *norm cap*: no update may be longer than the vector it is added to.
-# It stands there twice in a row, as happens where a helper caps and its caller, not knowing, caps again.
+# one segment, the *trunk*. In the first block stands a *norm cap*: no update may be longer than `limit` times the vector it is
+# added to; here `limit` is 1.2. The cap stands there twice in a row, as happens where a helper caps and its caller, not
+# knowing, caps again.
 #
 # This is the cap, as it stood in the run that this lesson is about:
 
 # %%
+print(inspect.getsource(cap_scale))
 print(inspect.getsource(GuardedNormCap.forward))
 
 # %% [markdown]
@@ -71,9 +74,10 @@ print(inspect.getsource(GuardedNormCap.forward))
 # like: if any vector is too long, there is one more multiplication, and one more saved tensor.
 #
 # Now noise. The second cap looks at vectors that the first one has just shortened *to the limit*. Their ratio to the limit is
-# 1 up to rounding, so the last bits decide what the second guard says. Here the last bits are **staged**: a `Nudge` moves
-# every element by four units in the last place, away from zero in the forward and towards it in the recomputation. That
-# makes the outcome the same on every machine. (Later you will let a real source of differing bits do it.)
+# 1 up to rounding, so the last bits decide what the second guard says. Here the last bits are **staged**: in front of each
+# cap, a `Nudge` moves every element of the update by four units in the last place (the smallest steps a float32 can make),
+# away from zero in the forward and towards it in the recomputation. That makes the outcome the same on every machine.
+# (Later you will let a real source of differing bits do it.)
 #
 # **Predict.** Every step of this run has that noise. When will it die: at the first step, at a random step, or at a step you
 # could have seen coming?
@@ -152,23 +156,26 @@ for row, _ in unmatched(pairs):
 show(strip(pairs), "All tensors but one have a partner: a scale, saved in forward only.")
 
 # %% [markdown]
-# Both passes multiplied in the first cap (`mul`, number 21). Only the forward multiplied in the second one, and saved its
-# scale. From there on, every tensor of the recomputation stands one place too early.
+# Line 38 is the multiplication behind the guard. Both passes went through it once (`mul`, number 21); only the forward did a
+# second time. That it was the second cap's, no ledger can tell, since both caps are the same line: it follows from where the
+# threshold is. From there on, every tensor of the recomputation stands one place too early.
 #
 # ## 3 · Who compared, and who did not
 #
-# The count is compared by torch itself. The next cell shows where: it is read from the torch that is installed on *this*
-# machine, from the *non-reentrant* implementation (`use_reentrant=False`).
+# The count is compared by torch itself. The next cell shows what it said and where the comparison stands: in the torch that is
+# installed on *this* machine, in the *non-reentrant* implementation (`use_reentrant=False`).
 #
 # There is a second implementation in the same file, the *reentrant* one: `use_reentrant=True`, the class
 # `CheckpointFunction`. In forward it saves nothing inside the segment; in backward it runs the segment again and
-# differentiates *that* run, whatever it was.
+# differentiates *that* run, whatever it was. (The list of outcomes below has a fourth line: the non-reentrant implementation
+# usually stops a recomputation early, as soon as it has as many tensors as it needs; that can be switched off.)
 #
 # **Predict.** The same trunk, the same noise: what does the reentrant implementation do with 162 and 161?
 
 # %% tags=["nbval-ignore-output"]
 from torch.utils import checkpoint as torch_checkpoint
 
+print(error, end="\n\n")
 source = inspect.getsource(torch_checkpoint._CheckpointFrame.check_recomputed_tensors_match)
 lines = source.splitlines()
 message = next(i for i, line in enumerate(lines) if "different number of tensors" in line)
@@ -188,8 +195,8 @@ print(f"reentrant saves {counts}; error: {silent.error}")
 for strategy in STRATEGIES:
     nudge.rewind()
     result = divergence(nudge.counted(run.trunk), stream, strategy=strategy)
-    harm = "raises" if result.raised else f"runs; gradient error < 1e-5: {result.worst < 1e-5}"
-    print(f"{strategy.name:<30} {harm}")
+    same = f"equal to the plain run: {result.equal}, to within 1e-5: {result.worst < 1e-5}"
+    print(f"{strategy.name:<30} {'raises' if result.raised else same}")
 
 # %% [markdown]
 # The reentrant implementation differentiates a network whose second cap did not multiply. For a cap that is close to
@@ -200,7 +207,7 @@ for strategy in STRATEGIES:
 # the run used the one implementation that counts.
 #
 # > **Folklore: "`use_reentrant=False` failed."** It is how the flip was found. And it is not what replays random numbers: both
-# > implementations restore the generators, by default. The next cell holds dropout against that.
+# > implementations restore the generators, by default. The next cell tests that with dropout.
 
 # %%
 torch.manual_seed(0)
@@ -263,7 +270,7 @@ print("deterministic, without an error:", deterministic["fine"], "of", repetitio
 # ## 5 · The repair
 #
 # **Predict.** Remove the `if`, keep the multiplication. Where the cap does not bite, `scale` is 1.0. Does any bit of the
-# result change? How many tensors will the trunk save with no vector capped, with one, with all?
+# result change? How many tensors will the trunk save with no vector capped, and with all of them?
 
 # %%
 run.load(before)  # the weights of the fatal step
@@ -283,10 +290,8 @@ saved = {len(record(same_weights(RepairedNormCap, limit), stream)) for limit in 
 print("repaired, for twelve limits in between:", saved)
 
 # %%
-guarded, repaired = same_weights(GuardedNormCap), same_weights(RepairedNormCap)
 results = []
-for trunk in (guarded, repaired):
-    trunk.zero_grad()
+for trunk in map(same_weights, caps):
     output = trunk(stream.detach())
     output.square().sum().backward()
     results.append([output, *(parameter.grad for parameter in trunk.parameters())])
@@ -328,6 +333,7 @@ for name, factor in (("no other vector capped", 1.0), ("another vector capped", 
 from statistics import median
 from time import perf_counter
 
+guarded, repaired = same_weights(GuardedNormCap, 100.0), same_weights(RepairedNormCap, 100.0)
 times = {guarded: [], repaired: []}
 for _ in range(12):
     for trunk in times:  # taking turns, so that a busy machine slows both
@@ -418,14 +424,13 @@ prediction = {
 check.predict_saved(prediction)
 
 # %% [markdown]
-# **2.** Write the cap so that it saves equally much for every input, and equals the guarded cap bit for bit.
+# **2.** Write the cap so that it saves equally much for every input, and equals the guarded cap bit for bit. The factors are
+# computed as before: `cap_scale(update, stream, limit)`, without gradient.
 
 # %% tags=["solution"]
 def my_cap(update, stream, limit):
+    scale = cap_scale(update, stream, limit)
     ### BEGIN SOLUTION
-    with torch.no_grad():
-        ratio = update.norm(dim=-1) / (stream.norm(dim=-1) + 1e-8)
-        scale = (limit / ratio).clamp(max=1.0)
     return update * scale.unsqueeze(-1).to(update.dtype)
     ### END SOLUTION
 

@@ -44,6 +44,13 @@ NO_EARLY_STOP = Strategy("non-reentrant, no early stop", use_reentrant=False, ea
 STRATEGIES = (PLAIN, REENTRANT, NON_REENTRANT, NO_EARLY_STOP)
 
 
+def checked(strategy) -> Strategy:
+    """The strategy itself. Raises TypeError, naming the choices, for anything else."""
+    if not isinstance(strategy, Strategy):
+        raise TypeError(f"a strategy is one of PLAIN, REENTRANT, NON_REENTRANT, NO_EARLY_STOP; got {strategy!r}")
+    return strategy
+
+
 @dataclass(frozen=True)
 class Mismatch:
     """What a `CheckpointError` says, without its prose, which differs between versions of torch.
@@ -108,7 +115,7 @@ def passes(segment: Callable, *args, strategy: Strategy = NON_REENTRANT, **kwarg
     """
     recorder = Recorder(segment)
     with isolated(segment, *args, **kwargs) as call:
-        output = strategy(recorder, *call.args, **call.kwargs)
+        output = checked(strategy)(recorder, *call.args, **call.kwargs)
         loss = weighted_sum(output)
         try:
             loss.backward()
@@ -127,7 +134,8 @@ def weighted_sum(output) -> torch.Tensor:
     if not tensors:
         raise ValueError(
             "nothing to differentiate: no tensor in the segment's output requires grad. Give it an input or a "
-            "parameter that requires grad (an input, where checkpointing is reentrant), and return what depends on it."
+            "parameter that requires grad (an input, where checkpointing is reentrant), return what depends on it, and "
+            "call this where gradients are on."
         )
     return sum(_weighted(torch.view_as_real(t.resolve_conj()) if t.is_complex() else t) for t in tensors)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, Mismatch, Strategy, weighted_sum
+from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, Mismatch, Strategy, checked, weighted_sum
 from recompute_lab.instruments.isolation import isolated, tensors_in
 from recompute_lab.instruments.state import same_bits
 
@@ -62,7 +62,9 @@ class Divergence:
             return f"{self.strategy}: raised {type(self.raised).__name__} ({Mismatch.of(self.raised)})"
         if self.equal:
             return f"{self.strategy}: equal to the plain run, bit for bit"
-        lines = [f"{self.strategy}: largest relative gradient error {self.worst:.1e}"]
+        same = all(row.equal for row in self.rows)
+        found = "gradients as in the plain run" if same else f"largest relative gradient error {self.worst:.1e}"
+        lines = [f"{self.strategy}: {found}"]
         for label in ("missing", "unexpected", "changed"):
             if names := getattr(self, label):
                 lines.append(f"  {label}: {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}")
@@ -78,6 +80,7 @@ def divergence(
     the plain run raises passes through; what the strategy's run raises is kept in `raised`. Raises ValueError where the
     output cannot be differentiated. All state the segment can reach is afterwards as it was.
     """
+    checked(strategy)
     plain = _run(PLAIN, segment, args, kwargs, loss)
     result = Divergence(strategy.name, effects=list(plain.changed))
     try:

@@ -226,14 +226,15 @@ def record(segment: Callable, *args, **kwargs) -> Ledger:
 Pair = tuple[SavedTensor | None, SavedTensor | None]
 
 
-def align(first: Sequence[SavedTensor], second: Sequence[SavedTensor], most: int = 2_000) -> list[Pair]:
-    """Pair the rows of two passes, with None where a row has no partner.
+def align(first: Sequence[SavedTensor], second: Sequence[SavedTensor] | None, most: int = 2_000) -> list[Pair]:
+    """Pair the rows of two passes, with None where a row has no partner. A pass that never ran (None) has no rows.
 
     A shortest edit script (E. W. Myers, "An O(ND) Difference Algorithm and Its Variations", Algorithmica 1, 1986):
     linear in the number of rows for the few differences that a flipped branch makes. Where more than `most` rows have
     no partner, the passes are different programs: what lies between their common start and their common end is then
     listed without partners.
     """
+    second = () if second is None else second
     numbers: dict[tuple, int] = {}  # one number for each key: cheaper to compare
     a, b = ([numbers.setdefault(row.key, len(numbers)) for row in rows] for rows in (first, second))
     start = 0

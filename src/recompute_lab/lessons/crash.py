@@ -73,7 +73,7 @@ def predict_saved(prediction: Mapping[str, int]) -> str:
             off.append(f"{name} saves {saved}, you said {said}")
     if off:
         raise Wrong("; ".join(off) + ". Ask of each: which tensors does its derivative contain?")
-    return "all counts are what this torch saves. What an operator saves follows from its derivative alone."
+    return "all counts are what this torch saves: what the derivative is made of, for the inputs that require grad."
 
 
 # --- Exercises 2 and 3: the same numbers without the decision

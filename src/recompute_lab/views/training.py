@@ -26,10 +26,13 @@ def counters(runs: Mapping[str, tuple[Sequence[Counted], bool]], last: int = 60)
     `runs` maps a title to the steps and whether the last one died. The `last` steps are drawn.
     """
     made, axes = figure(8.2, 2.9, ncols=len(runs), sharey=True, squeeze=False)
+    begin, end = (pick(s.number for steps, _ in runs.values() for s in steps[-last:]) for pick in (min, max))
     for panel, (title, (steps, died)) in zip(axes[0], runs.items(), strict=True):
         steps = steps[-last:]
         numbers, capped, near = ([getattr(step, name) for step in steps] for name in ("number", "capped", "near"))
-        panel.step(numbers, near, where="mid", color=BLUE, lw=1.4, ls="--", label="capped, or within a tenth of it")
+        panel.step(
+            numbers, near, where="mid", color=BLUE, lw=1.4, ls="--", label="capped, or within a tenth of the cap"
+        )
         panel.step(numbers, capped, where="mid", color=INK, lw=2, label="capped")
         if died:
             panel.plot(numbers[-1], capped[-1], "X", color=VERMILLION, ms=11, mec="white", clip_on=False, zorder=5)
@@ -45,11 +48,11 @@ def counters(runs: Mapping[str, tuple[Sequence[Counted], bool]], last: int = 60)
             )
         panel.set_title(title)
         panel.set_xlabel("step")
-        panel.set_xlim(numbers[0], numbers[-1] + max(1, 0.04 * len(numbers)))
+        panel.set_xlim(begin, end + max(1, 0.04 * (end - begin)))
         panel.set_ylim(bottom=0)
         panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         panel.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         panel.grid(axis="y", color=GREY, alpha=0.25)
     axes[0][0].set_ylabel("vectors in the batch")
-    axes[0][0].legend(loc="upper left", fontsize=9)
+    made.legend(*axes[0][0].get_legend_handles_labels(), ncols=2, loc="outside upper left", fontsize=9)
     return made
