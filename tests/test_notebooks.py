@@ -3,10 +3,14 @@
 nbval itself runs in make test, after this.
 """
 
+import re
+
 import build
 import checks
 import nbformat
 import pytest
+
+from recompute_lab.lessons.exercise import NOT_ATTEMPTED, RIGHT, WRONG
 
 LESSONS = build.sources()
 
@@ -38,3 +42,14 @@ def test_no_more_cells_are_ignored_than_we_agreed_on(source):
         f"{agreed}. What such a cell shows can go wrong and no test will say so: can it be rounded,"
         f" compared (a < b) or drawn instead? If not, write {ignored} into IGNORED."
     )
+
+
+@pytest.mark.parametrize("source", LESSONS, ids=lambda source: source.stem)
+@pytest.mark.parametrize(("folder", "verdict"), [(".", NOT_ATTEMPTED), ("solutions", RIGHT)])
+def test_exercises_are_open_for_the_learner_and_right_where_solved(source, folder, verdict):
+    notebook = nbformat.read(build.ROOT / folder / f"{source.stem}.ipynb", as_version=4)
+    exercises = [cell for cell in notebook.cells if "solution" in cell.metadata.get("tags", [])]
+    assert exercises
+    for cell in exercises:
+        verdicts = re.findall(f"^({RIGHT}|{WRONG}|{NOT_ATTEMPTED})\\b", checks.text_of(cell), re.MULTILINE)
+        assert verdicts == [verdict] * cell.source.count("check."), cell.source

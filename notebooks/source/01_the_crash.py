@@ -429,8 +429,8 @@ check.predict_saved(prediction)
 
 # %% tags=["solution"]
 def my_cap(update, stream, limit):
-    scale = cap_scale(update, stream, limit)
     ### BEGIN SOLUTION
+    scale = cap_scale(update, stream, limit)
     return update * scale.unsqueeze(-1).to(update.dtype)
     ### END SOLUTION
 
