@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,19 @@ def test_walked_past(line):
     assert not matches(line)
 
 
+@pytest.mark.parametrize("part", ["if ", "if .any() ", ".any()", "if" + " " * 50, "if x.any("])
+def test_a_long_line_takes_no_time(part):
+    start = time.perf_counter()
+    assert not matches(part * (300_000 // len(part)))
+    assert time.perf_counter() - start < 2
+
+
+def test_a_long_line_is_shown_in_part(tmp_path):
+    text = f"if x.any():  # {'z' * 10_000}"
+    hits = grep(write(tmp_path, "long.py", text))
+    assert hits[0].text == text and len(str(hits[0])) < 250
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_each_of_the_seven(method):
     assert matches(f"if x.{method}():") and not matches(f"if x.{method}x():")
@@ -122,6 +137,9 @@ def test_home_and_strings(sample, monkeypatch):
 def test_a_missing_path():
     with pytest.raises(FileNotFoundError, match="^there is no file or folder 'no/such' to search$"):
         grep("no/such")
+    for path in ("~no-such-user/x", "x" * 5000, "a\0b"):
+        with pytest.raises(FileNotFoundError, match="^there is no file or folder '"):
+            grep(path)
 
 
 def test_no_python_files_is_not_a_clean_result(tmp_path):
@@ -179,6 +197,10 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     if not hasattr(os, "mkfifo"):
         pytest.skip("no pipes here")
     os.mkfifo(tmp_path / "pipe.py")
+    reader = threading.Thread(target=lambda: pytest.raises(FileNotFoundError, grep, tmp_path / "pipe.py"), daemon=True)
+    reader.start()
+    reader.join(10)
+    assert not reader.is_alive()
     assert isinstance(grep(tmp_path), Hits)
 
 

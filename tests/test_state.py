@@ -2,6 +2,7 @@
 
 import functools
 import random
+import threading
 from collections import Counter, OrderedDict, defaultdict, deque
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from recompute_lab.instruments.checkpointing import NON_REENTRANT, REENTRANT, ST
 from recompute_lab.instruments.gradients import divergence
 from recompute_lab.instruments.isolation import isolated
 from recompute_lab.instruments.ledger import record
+from recompute_lab.instruments.memory import footprint
 from recompute_lab.instruments.state import Snapshot, same_bits
 
 
@@ -433,3 +435,71 @@ def test_same_bits(a, b, same):
     assert same_bits(b, a) is same
     if a.layout is b.layout is torch.strided and a.dim() == 2 and not a.is_meta and not b.is_meta:
         assert same_bits(a.to_sparse_csr(), b.to_sparse_csr()) is same
+
+
+# --- Switches, and several threads ----------------------------------------------------------
+
+
+def switches_off(x):
+    output = x.sin()
+    torch.set_num_threads(2)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    return output
+
+
+@pytest.mark.parametrize("tool", [record, passes, divergence, footprint])
+def test_what_a_segment_switches_is_switched_back(tool):
+    def positions():
+        threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+        return torch.is_grad_enabled(), threads, dtype, torch.get_deterministic_debug_mode()
+
+    before, told = positions(), ""
+    try:
+        try:
+            tool(switches_off, torch.randn(3, requires_grad=True))
+        except ValueError as error:
+            told = str(error)
+        assert positions() == before
+        assert tool in (record, footprint) or "grad mode is off" in told
+    finally:
+        torch.set_grad_enabled(True)
+        torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("tool", [passes, divergence, footprint])
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_without_grad_mode_the_reason_is_said(tool, off):
+    with off(), pytest.raises(ValueError, match="grad mode is off"):
+        tool(nn.Linear(3, 3), torch.randn(2, 3))
+
+
+def test_two_instruments_in_two_threads_leave_backward_as_it_was():
+    backward = torch.autograd.backward
+    first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
+
+    def slow(x):
+        first_is_in.set()
+        assert second_is_in.wait(20)
+        return x.sin()
+
+    def fast(x):
+        second_is_in.set()
+        assert first_is_out.wait(20)
+        return x.sin()
+
+    def one():
+        record(slow, torch.randn(3, requires_grad=True))
+        first_is_out.set()
+
+    thread = threading.Thread(target=one)
+    thread.start()
+    assert first_is_in.wait(20)
+    try:
+        record(fast, torch.randn(3, requires_grad=True))
+        thread.join()
+        assert torch.autograd.backward is backward
+    finally:
+        torch.autograd.backward = backward

@@ -15,6 +15,8 @@ die() { printf '%s\n' "$*" >&2; exit 1; }
 
 command -v "$python" >/dev/null 2>&1 ||
     die "There is no '$python' on the PATH: install Python 3.11 to 3.14, or name one with 'make PYTHON=/path/to/python3'."
+"$python" -c '' >/dev/null 2>&1 ||
+    die "'$python' does not run as a Python: install Python 3.11 to 3.14, or name one with 'make PYTHON=/path/to/python3'."
 "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null ||
     die "'$python' is $("$python" --version 2>&1), but torch $torch and this lab need Python 3.11 to 3.14: name one with 'make PYTHON=python3.12'."
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
@@ -50,12 +52,15 @@ install() {
     done
     trap - INT TERM HUP
     wait $pip && return
-    if grep -qE 'NewConnectionError|ConnectTimeout|ReadTimeout|Connection(Reset|Error| broken)|ProxyError|SSLError' $log; then
+    if grep -qE 'NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|Connection(Reset|Error| broken)|ProxyError|SSLError' $log; then
         die "The package index could not be reached: check the network and run make again (pip's words are in $log)."
     elif grep -q 'No space left' $log; then
         die "The disk is full: free about 8 GB and run make again (pip's words are in $log)."
+    elif grep -q 'No matching distribution found for torch==' $log; then
+        die "torch $torch has no build for this machine (none for Intel Macs, for one): see $log."
     elif grep -q 'No matching distribution' $log; then
-        die "A locked package has no build for this machine (torch $torch has none for Intel Macs, for one): see $log."
+        package=$(sed -n 's/.*No matching distribution found for \([^ ]*\).*/\1/p' $log | tail -n 1)
+        die "The package index does not offer $package: check the network and pip's settings, and run make again (pip's words are in $log)."
     fi
     die "The install failed: pip says why at the end of $log."
 }

@@ -131,6 +131,8 @@ def weighted_sum(output) -> torch.Tensor:
     Raises ValueError where no tensor in `output` requires grad.
     """
     tensors = [t for t in tensors_in(output) if t.requires_grad]
+    if not torch.is_grad_enabled():
+        raise ValueError("nothing to differentiate: grad mode is off. Call outside torch.no_grad and inference_mode.")
     if not tensors:
         raise ValueError(
             "nothing to differentiate: no tensor in the segment's output requires grad. Give it an input or a "

@@ -18,7 +18,10 @@ SHELL = (
     "grep -rnE --include='*.py' --exclude-dir='.?*' --exclude-dir=__pycache__ "
     rf"'if[[:space:]].*\.({'|'.join(METHODS)})\(\):' ."
 )
-_PATTERN = re.compile(rf"if\s.*\.({'|'.join(METHODS)})\(\):", re.ASCII)
+# Two steps, since as one pattern a long line with many an "if" takes minutes.
+_IF = re.compile(r"if\s", re.ASCII)
+_CALL = re.compile(rf"\.({'|'.join(METHODS)})\(\):")
+_SHOWN = 200  # characters of a line
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class Hit:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:  {self.text}"
+        text = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]} ..."
+        return f"{self.file}:{self.line}:  {text}"
 
 
 class Hits(list):
@@ -51,7 +55,8 @@ class Hits(list):
 
 def matches(line: str) -> bool:
     """True where the grep finds this line."""
-    return _PATTERN.search(line) is not None
+    start = _IF.search(line)
+    return start is not None and _CALL.search(line, start.end()) is not None
 
 
 def grep(path: str | os.PathLike) -> Hits:
@@ -61,8 +66,12 @@ def grep(path: str | os.PathLike) -> Hits:
     What cannot be read, or is not UTF-8, is skipped and named in `skipped`.
     Raises FileNotFoundError, with a sentence, where there is no such path.
     """
-    root = Path(path).expanduser()
-    if not root.exists():
+    try:
+        root = Path(path).expanduser()
+        there = root.is_file() or root.is_dir()  # a pipe or a device would be read forever
+    except (OSError, RuntimeError):  # a name too long, an unknown user's home
+        there = False
+    if not there:
         raise FileNotFoundError(f"there is no file or folder {str(path)!r} to search")
     hits, files, skipped = [], 0, []
     found, unreadable = _python_files(root) if root.is_dir() else ([root], [])

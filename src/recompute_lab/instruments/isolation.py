@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,18 +48,29 @@ def isolated(segment: Callable, *args, **kwargs) -> Iterator[Call]:
 def _graphs_kept() -> Iterator[None]:
     """Let no backward free its graph: the segment may have captured a tensor of the caller's, who still needs it.
 
-    Replacing torch's function also reaches the backward that reentrant checkpointing runs for itself.
+    Replacing torch's function also reaches the backward that reentrant checkpointing runs for itself. Instruments may
+    run in several threads: the first one in replaces it, the last one out puts it back.
     """
-    backward = torch.autograd.backward
-
-    def keeping(tensors, grad_tensors=None, retain_graph=None, *rest, **named):
-        return backward(tensors, grad_tensors, True, *rest, **named)
-
-    torch.autograd.backward = keeping
+    global _backward, _users
+    with _LOCK:
+        _users += 1
+        if _users == 1:
+            _backward = torch.autograd.backward
+            torch.autograd.backward = _keeping
     try:
         yield
     finally:
-        torch.autograd.backward = backward
+        with _LOCK:
+            _users -= 1
+            if _users == 0:
+                torch.autograd.backward = _backward
+
+
+_LOCK, _users, _backward = threading.Lock(), 0, torch.autograd.backward
+
+
+def _keeping(tensors, grad_tensors=None, retain_graph=None, *rest, **named):
+    return _backward(tensors, grad_tensors, True, *rest, **named)
 
 
 def copy_call(*args, **kwargs) -> Call:

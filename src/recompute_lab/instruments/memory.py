@@ -59,7 +59,8 @@ def footprint(step: Callable, *args, **kwargs) -> Footprint:
             kept = storages.alive
             results = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
             if not results:
-                raise ValueError("nothing to differentiate: no tensor of the output requires grad")
+                why = "no tensor of the output requires grad" if torch.is_grad_enabled() else "grad mode is off"
+                raise ValueError(f"nothing to differentiate: {why}")
             torch.autograd.backward(results, [torch.ones_like(tensor) for tensor in results])
         return Footprint(kept, storages.peak, storages.gradients)
     finally:

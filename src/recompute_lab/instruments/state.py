@@ -1,9 +1,10 @@
 """The state a segment can reach: copied, compared, put back.
 
 Reachable is what hangs on the segment and its arguments: attributes of modules, functions and other objects,
-parameters, buffers, closure variables, defaults, the members of containers, private random generators; and the
-process's own random streams. Globals, class attributes, `__slots__` and objects of compiled libraries (a NumPy array,
-say) are not searched. Of a captured tensor with a history, the values are put back, the history is not.
+parameters, buffers, closure variables, defaults, the members of containers, private random generators; and what belongs
+to the process: its random streams, and torch's switches (grad mode, threads, determinism, dtype). Globals, class
+attributes, `__slots__` and objects of compiled libraries (a NumPy array, say) are not searched. Of a captured tensor
+with a history, the values are put back, the history is not.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Snapshot:
         # `.data` is the same memory under a version counter of its own: writing to it upsets no graph of the caller's.
         self._held = {name: (t.data, t.detach().clone(), t.requires_grad) for name, t in self.tensors.items()}
         self._grads = [(tensor, tensor.grad) for tensor in self._bearers_of_grads()]
-        self._streams = _streams()
+        self._streams, self._switches = _streams(), _switches()
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """The leaf tensors that require grad, by name."""
@@ -71,6 +72,9 @@ class Snapshot:
         for generator, state in self._generators:
             _set_generator(generator, state)
         _rewind(self._streams)
+        for switch, position in _switches().items():
+            if position != self._switches[switch]:
+                switch(self._switches[switch])
 
     def changes(self) -> list[str]:
         """Names of what differs from the copy, sorted. Random streams and grads are not listed."""
@@ -285,6 +289,16 @@ def _streams() -> dict:
     if "numpy" in sys.modules:
         streams["numpy"] = sys.modules["numpy"].random.get_state()
     return streams
+
+
+def _switches() -> dict[Callable, object]:
+    """Where torch's switches stand, by the function that sets each."""
+    return {
+        torch.set_grad_enabled: torch.is_grad_enabled(),
+        torch.set_num_threads: torch.get_num_threads(),
+        torch.set_deterministic_debug_mode: torch.get_deterministic_debug_mode(),
+        torch.set_default_dtype: torch.get_default_dtype(),
+    }
 
 
 def _rewind(streams: dict) -> None:
