@@ -136,8 +136,7 @@ def weighted_sum(output) -> torch.Tensor:
     if not tensors:
         raise ValueError(
             "nothing to differentiate: no tensor in the segment's output requires grad. Give it an input or a "
-            "parameter that requires grad (an input, where checkpointing is reentrant), return what depends on it, and "
-            "call this where gradients are on."
+            "parameter that requires grad (an input, where checkpointing is reentrant), and return what depends on it."
         )
     return sum(_weighted(torch.view_as_real(t.resolve_conj()) if t.is_complex() else t) for t in tensors)
 
