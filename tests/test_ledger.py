@@ -464,3 +464,11 @@ def test_alignment_takes_work_linear_in_the_rows():
         looks.append(Counted.looks)
         assert Counted.looks <= 2 * 17 * (length + 16) + 1_000
     assert looks[2] <= 12 * looks[1]
+
+
+def test_a_generator_has_not_run_and_is_told_so():
+    def segment(x):
+        yield x.exp()
+
+    with pytest.raises(TypeError, match="has not run yet"):
+        record(segment, torch.ones(2, requires_grad=True))

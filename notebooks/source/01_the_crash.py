@@ -24,7 +24,8 @@
 # - turn a guard into an operation that is the identity where the guard would have said no.
 #
 # **Time** 40 minutes. **You need** PyTorch: modules, `backward`, an optimizer. Lesson 00 helps and is not required. The outputs
-# are stored: to predict before you see, choose *Edit → Clear Outputs of All Cells* first.
+# are stored: to predict before you see, choose *Edit → Clear Outputs of All Cells* first. The sections build on each other:
+# after a restart, go on with *Run → Run All Above Selected Cell*.
 #
 # **Five words.** A *segment* is a part of the model that is checkpointed. Its *forward* throws away what backward would need;
 # the *recomputation* is the second run of that forward, during backward, which brings it back. What an operator keeps for

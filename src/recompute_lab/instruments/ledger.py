@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from types import FrameType
+from types import CoroutineType, FrameType, GeneratorType
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -215,11 +215,14 @@ def record(segment: Callable, *args, **kwargs) -> Ledger:
     """The ledger of one plain forward of `segment(*args, **kwargs)`.
 
     RNG streams, grads, buffers, attributes and arguments are afterwards what they were; an exception that the segment
-    raises passes through, after the same clean-up.
+    raises passes through, after the same clean-up. Raises TypeError for a generator function, which returns before it
+    runs.
     """
     recorder = Recorder(segment)
     with isolated(segment, *args, **kwargs) as fresh:
-        recorder(*fresh.args, **fresh.kwargs)
+        output = recorder(*fresh.args, **fresh.kwargs)
+    if isinstance(output, GeneratorType | CoroutineType):
+        raise TypeError(f"the segment returned a {type(output).__name__} and has not run yet: give a plain function")
     return recorder.passes[0]
 
 
