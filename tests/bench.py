@@ -9,34 +9,26 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from statistics import median
-from time import perf_counter
 
 import torch
 
 from recompute_lab import NON_REENTRANT, PLAIN, REENTRANT, align, record
 from recompute_lab.instruments.ledger import Recorder
+from recompute_lab.instruments.timing import seconds
 from recompute_lab.specimens.norm_cap import GuardedNormCap, RepairedNormCap
 from recompute_lab.specimens.trunk import Trunk
 
 
 def side_by_side(steps: dict[str, Callable], rounds: int = 15) -> dict[str, float]:
-    """Median seconds of each step; the steps take turns, after one round that does not count."""
-    times = {name: [] for name in steps}
-    for number in range(rounds + 1):
-        for name, step in steps.items():
-            begin = perf_counter()
-            step()
-            if number:
-                times[name].append(perf_counter() - begin)
-    return {name: median(values) for name, values in times.items()}
+    """Median seconds of each step, by name."""
+    return dict(zip(steps, seconds(*steps.values(), rounds=rounds), strict=True))
 
 
 def show(title: str, times: dict[str, float]) -> None:
     print(f"\n{title}")
     base = next(iter(times.values()))
-    for name, seconds in times.items():
-        print(f"  {name:<44} {seconds / base:6.2f} x   ({seconds * 1e3:.1f} ms)")
+    for name, time in times.items():
+        print(f"  {name:<44} {time / base:6.2f} x   ({time * 1e3:.1f} ms)")
 
 
 def strategies() -> None:

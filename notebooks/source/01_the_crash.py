@@ -331,18 +331,15 @@ for name, factor in (("no other vector capped", 1.0), ("another vector capped", 
 # And what does the repair cost: how many bytes more are kept for backward, how much longer does a step take?
 
 # %% tags=["nbval-ignore-output"]
-from statistics import median
-from time import perf_counter
+from recompute_lab.instruments.timing import seconds
 
 guarded, repaired = same_weights(GuardedNormCap, 100.0), same_weights(RepairedNormCap, 100.0)
-times = {guarded: [], repaired: []}
-for _ in range(12):
-    for trunk in times:  # taking turns, so that a busy machine slows both
-        begin = perf_counter()
-        trunk(stream.detach()).sum().backward()
-        times[trunk].append(perf_counter() - begin)
-ratio = median(times[repaired]) / median(times[guarded])
-print(f"time of a step, repaired / guarded: {ratio:.2f}")
+times = seconds(
+    lambda: guarded(stream.detach()).sum().backward(),
+    lambda: repaired(stream.detach()).sum().backward(),
+    rounds=11,
+)
+print(f"time of a step, repaired / guarded: {times[1] / times[0]:.2f} (medians, taking turns)")
 
 # %%
 run = DigitRun(CountingCap, noise=nudge, run_trunk=checkpointed)
