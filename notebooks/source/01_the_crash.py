@@ -64,7 +64,7 @@ print("ready")
 # added to; here `limit` is 1.2. The cap stands there twice in a row, as happens where a helper caps and its caller, not
 # knowing, caps again.
 #
-# This is the cap, as it stood in the run that this lesson is about:
+# This is the cap, rebuilt from the report of the run that this lesson is about:
 
 # %%
 print(inspect.getsource(cap_scale))
@@ -478,15 +478,17 @@ check.unguard_mask(mask)
 # first cap has shortened lies on the threshold up to rounding; then the last bits decide.
 # </details>
 #
-# <details><summary>Why is a branch under <code>no_grad</code> not safe?</summary>
-#
-# It is not in the graph, but it decides which operators are. What they save is counted.
-# </details>
-#
 # <details><summary>You may only change one line and must not change a bit of the result. What do you do with a guard?</summary>
 #
 # Run the operation always, in a form that is the identity where the condition would have been false; keep the flag as
-# telemetry. Check what happens to NaN.
+# telemetry. Check what happens to NaN. (That the guard stood under <code>no_grad</code> did not help: it was not in the graph,
+# but it decided which operators were.)
+# </details>
+#
+# <details><summary>From lesson 00: into how many segments would you cut 24 transformer blocks, and why not into √24?</summary>
+#
+# Into nearly as many as there are blocks. The peak is k·b + (n/k)·a and a constant, lowest at √(n·a/b); a block keeps far more
+# (a) than it hands on (b). √n is that formula where the two are equal.
 # </details>
 #
 # ## References

@@ -11,7 +11,7 @@ from torch import nn
 
 
 def cap_scale(update: torch.Tensor, stream: torch.Tensor, limit: float) -> torch.Tensor:
-    """The factor in (0, 1] for each vector of `update`: [..., D], [..., D] -> [...], float32, without gradient."""
+    """A factor in (0, 1] for each vector: [..., D], [..., D] -> [...], float32, no gradient."""
     with torch.no_grad():
         ratio = update.float().norm(dim=-1) / (stream.float().norm(dim=-1) + 1e-8)
         return (limit / ratio).clamp(max=1.0)
