@@ -9,6 +9,8 @@ from recompute_lab.instruments.nondeterminism import disagreements
 from recompute_lab.specimens.message_passing import MessagePassing
 from recompute_lab.specimens.norm_cap import RepairedNormCap
 
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
 
 def test_each_node_gets_the_sum_of_its_messages():
     layer = MessagePassing(nodes=8, edges=64, width=4).double()
@@ -37,9 +39,6 @@ def test_nothing_varies_under_the_deterministic_switch(two_threads):
         assert disagreements(lambda: layer(x).detach()) == 0
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 @pytest.mark.skipif(CORES < 2, reason="one core: nothing can race")

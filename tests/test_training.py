@@ -5,8 +5,8 @@ import torch
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, Mismatch
 from recompute_lab.instruments.nondeterminism import Atomics, Nudge
-from recompute_lab.lessons.crash import CountingCap, repeat_step
-from recompute_lab.specimens.norm_cap import GuardedNormCap, RepairedNormCap
+from recompute_lab.lessons.crash import repeat_step
+from recompute_lab.specimens.norm_cap import CountingCap, GuardedNormCap, RepairedNormCap
 from recompute_lab.specimens.training import DigitRun
 
 

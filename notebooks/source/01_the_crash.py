@@ -44,8 +44,8 @@ import inspect
 from recompute_lab import NON_REENTRANT, REENTRANT, STRATEGIES
 from recompute_lab import Mismatch, align, divergence, passes, record, unmatched
 from recompute_lab.instruments.nondeterminism import Atomics, Nudge, disagreements
-from recompute_lab.lessons.crash import CountingCap, check, hint, repeat_step
-from recompute_lab.specimens.norm_cap import GuardedNormCap, NaNKeepingNormCap
+from recompute_lab.lessons.crash import check, hint, repeat_step
+from recompute_lab.specimens.norm_cap import CountingCap, GuardedNormCap, NaNKeepingNormCap
 from recompute_lab.specimens.norm_cap import RepairedNormCap, cap_scale
 from recompute_lab.specimens.training import DigitRun
 from recompute_lab.specimens.trunk import Trunk

@@ -13,23 +13,11 @@ from recompute_lab.instruments.ledger import record
 from recompute_lab.lessons.exercise import Exercises, Hints, Wrong, whole
 from recompute_lab.lessons.repairs import must_equal
 from recompute_lab.specimens import guards
-from recompute_lab.specimens.norm_cap import GuardedNormCap, RepairedNormCap
+from recompute_lab.specimens.norm_cap import GuardedNormCap
 from recompute_lab.specimens.training import DigitRun
 
 check = Exercises()
 hint = Hints(check)
-
-
-class CountingCap(RepairedNormCap):
-    """The repaired cap with a counter inside, to show what becomes of it: every pass raises `calls`."""
-
-    def __init__(self, limit: float):
-        super().__init__(limit)
-        self.calls = 0
-
-    def forward(self, update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        return super().forward(update, stream)
 
 
 def repeat_step(run: DigitRun, state: dict, times: int) -> Counter:
@@ -44,15 +32,15 @@ def repeat_step(run: DigitRun, state: dict, times: int) -> Counter:
 
 # --- Exercise 1: what common segments save
 
-SEGMENTS: dict[str, tuple[Callable, tuple[int, ...]]] = {
-    "x + y": (lambda x, y: x + y, (3, 3)),
-    "x * y": (lambda x, y: x * y, (3, 3)),
-    "x * 2": (lambda x, y: x * 2, (3, 3)),
-    "x @ y": (lambda x, y: x @ y, (3, 3)),
-    "relu(x)": (lambda x, y: F.relu(x), (3, 3)),
-    "softmax(x)": (lambda x, y: x.softmax(-1), (3, 3)),
-    "x * x * y": (lambda x, y: x * x * y, (3, 3)),
-    "x.sum()": (lambda x, y: x.sum(), (3, 3)),
+SEGMENTS: dict[str, Callable] = {
+    "x + y": lambda x, y: x + y,
+    "x * y": lambda x, y: x * y,
+    "x * 2": lambda x, y: x * 2,
+    "x @ y": lambda x, y: x @ y,
+    "relu(x)": lambda x, y: F.relu(x),
+    "softmax(x)": lambda x, y: x.softmax(-1),
+    "x * x * y": lambda x, y: x * x * y,
+    "x.sum()": lambda x, y: x.sum(),
 }
 
 
@@ -66,8 +54,8 @@ def predict_saved(prediction: Mapping[str, int]) -> str:
     if not isinstance(prediction, Mapping) or set(prediction) != set(SEGMENTS):
         raise Wrong(f"predict these segments, under these names: {', '.join(SEGMENTS)}")
     off = []
-    for name, (segment, shape) in SEGMENTS.items():
-        x, y = (torch.ones(shape).add(i).requires_grad_() for i in (1, 2))
+    x, y = (torch.full((3, 3), value, requires_grad=True) for value in (2.0, 3.0))
+    for name, segment in SEGMENTS.items():
         saved = len(record(segment, x, y))
         if (said := whole(prediction[name])) != saved:
             off.append(f"{name} saves {saved}, you said {said}")

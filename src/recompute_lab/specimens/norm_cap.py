@@ -70,3 +70,15 @@ class NaNKeepingNormCap(NormCap):
             scale = torch.where(fires, scale, 1.0)
             self.hit = fires.item()
         return update * scale.unsqueeze(-1).to(update.dtype)
+
+
+class CountingCap(RepairedNormCap):
+    """The repaired cap with a counter inside, to show what becomes of it: every pass raises `calls`."""
+
+    def __init__(self, limit: float):
+        super().__init__(limit)
+        self.calls = 0
+
+    def forward(self, update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return super().forward(update, stream)

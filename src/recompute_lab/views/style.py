@@ -14,7 +14,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 INK, GREY, PALE = "#1a1a1a", "#767676", "#d9d9d9"
-BLUE, VERMILLION, SKY, AMBER = "#0072B2", "#D55E00", "#56B4E9", "#E69F00"
+BLUE, VERMILLION, SKY = "#0072B2", "#D55E00", "#56B4E9"
 
 _RC = {
     "font.size": 10,
