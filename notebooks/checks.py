@@ -15,7 +15,7 @@ from build import BuildError, pictures, render, sources
 from nbformat import NotebookNode
 
 MAX_CELLS = 40
-MAX_CELLS_EXCEPT = "10_"  # the last lesson is a reference, longer than an hour
+MAX_CELLS_EXCEPT = "10_"  # the coding drills: many, each on its own
 MAX_LINES = 15
 MAX_COLUMNS = 96  # what JupyterLab shows without scrolling, its file browser open, on a small screen
 MAX_DIGITS = 4

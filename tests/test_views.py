@@ -64,6 +64,11 @@ def test_the_tally_prints_each_number():
     assert all(number in shown.split("\n") for number in ("23", "5", "2", "30"))
 
 
+def test_the_tally_refuses_what_it_cannot_show():
+    with pytest.raises(ValueError, match="none for more, other"):
+        tally({"a": {"fine": 1, "other": 5, "more": 1}})
+
+
 def luminance(colour: str) -> float:
     """Relative luminance, W3C Web Content Accessibility Guidelines 2.2."""
     channels = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in matplotlib.colors.to_rgb(colour)]

@@ -17,8 +17,8 @@
 #
 # ## Is everything there?
 #
-# The next two cells check the installation. If the first stops with `ModuleNotFoundError`, this
-# notebook runs in a Python that the lab is not installed in: start it as the README says.
+# The next two cells check the installation. If the first stops with `ModuleNotFoundError`, the lab
+# or torch is not installed in the Python that runs this notebook: start it as the README says.
 
 # %% tags=["nbval-ignore-output"]
 from recompute_lab.lessons import installation
@@ -26,8 +26,8 @@ from recompute_lab.lessons import installation
 print("\n".join(installation.problems()) or installation.machine())
 
 # %% [markdown]
-# That was your machine. What follows is the same on every machine, and so is every other text
-# output of this course, unless the cell says that it is not.
+# That was your machine. What follows is the same on every machine, and so are all other text
+# outputs of this course but a few: measured times, the installed torch's own source and words.
 
 # %%
 from recompute_lab.lessons import start_here
@@ -40,7 +40,7 @@ print(f"the course's model saves {idle} tensors, and {firing} when one guard is 
 # %% [markdown]
 # ## One flip in one minute
 #
-# Three words first. In **forward**, PyTorch keeps the tensors that backward will need: they are
+# A few words first. In **forward**, PyTorch keeps the tensors that backward will need: they are
 # *saved for backward*. With **checkpointing**, a part of the model, a *segment*, keeps only its
 # input. When backward comes to that segment, it runs its forward once more: the *recomputation*,
 # which produces the tensors that were not kept. Each of the two runs is a *pass*.
@@ -57,6 +57,7 @@ from torch.utils.checkpoint import CheckpointError, checkpoint
 
 from recompute_lab.instruments.checkpointing import Mismatch
 from recompute_lab.instruments.nondeterminism import Nudge
+from recompute_lab.instruments.state import same_bits
 
 torch.manual_seed(0)
 x = torch.randn(4, 8, requires_grad=True)
@@ -119,7 +120,7 @@ for noise in ({}, {1: 4}):
 # %%
 for number in (1, 2):
     nudge.pass_number = number
-    same = torch.equal(guarded(x), repaired(x))
+    same = same_bits(guarded(x), repaired(x))
     print(f"pass {number}: outputs equal, bit for bit: {same}")
 
 # %% [markdown]
@@ -295,15 +296,15 @@ missed = [text for number, text in enumerate(SAMPLE.splitlines(), 1) if number n
 print("walked past:", *missed, sep="\n")
 
 # %% [markdown]
-# Of the five it finds, the first is the guard of this lesson. The second is one as well:
+# Of the five it finds, the first is the guard of lesson 01. The second is one as well:
 # `self.training` only says when it can strike. The third is a comment and the fourth a string. The
 # fifth cannot be judged from the line: `prices` may be a NumPy array, which no checkpoint looks
 # at.
 #
 # Of what it walks past, *all* can be the fault: a method it does not name, a comparison after the
 # call, a function instead of a method, and a read on one line with the branch on the next. So: a
-# clean result means that **the cheapest form is absent, not the fault**. Lesson 06 has a search
-# that reads Python.
+# clean result means that **the cheapest form is absent, not the fault**. Lesson 06 will
+# have a search that reads Python.
 #
 # Now yours. The path below is a file of this course: its one hit is the guard of lesson 01. Put
 # your own folder there, such as `"~/my_project/src"`, and run the cell.

@@ -42,7 +42,7 @@ print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
 # %%
 import inspect
 from recompute_lab import NON_REENTRANT, REENTRANT, STRATEGIES
-from recompute_lab import Mismatch, align, divergence, passes, record, unmatched
+from recompute_lab import Mismatch, align, divergence, passes, record, same_bits, unmatched
 from recompute_lab.instruments.nondeterminism import Atomics, Nudge, disagreements
 from recompute_lab.lessons.crash import check, hint, repeat_step
 from recompute_lab.specimens.norm_cap import CountingCap, GuardedNormCap, NaNKeepingNormCap
@@ -106,19 +106,20 @@ show(
 )
 
 # %% [markdown]
-# The dashed counter had been rising for several steps: activations were moving towards the cap. That is what one could have
-# watched. As long as nothing is capped, the second guard has nothing near its threshold, and noise is harmless.
+# The dashed counter had been rising for several steps: updates were growing towards the cap. That is what one could have
+# watched. As long as nothing is capped, a guard flips only if a vector happens to lie within rounding of the limit. Once a
+# vector is capped, the first cap puts it there.
 #
 # The incident behind this lesson, as its author reports it (somebody else's run, not shown here): about 1,150 steps went well;
 # a counter of this kind stepped up from a few to noticeably more; shortly after, one step saved 162 tensors in forward and
-# 161 in recomputation, because the cap's multiplication ran once instead of twice. Nobody dumped the tensor, so the values
-# that the report names (a scale of 0.9999999 in one pass, 1.0000001 in the other) spell the mechanism out; they were not
+# 161 in recomputation, because the cap's multiplication ran once instead of twice. Nobody dumped the tensor, so the two
+# values that the report names, 0.9999999 in one pass and 1.0000001 in the other, spell the mechanism out; they were not
 # measured. Your run has the same two counts for that same reason.
 #
-# **What did the crash destroy?** Compare everything with the state just before the fatal step.
+# **What did the crash destroy?** Compare weights and optimizer with the state just before the fatal step.
 
 # %%
-before, ten_before = run.states[-1], run.states[0]
+before, some_steps_before = run.states[-1], run.states[0]
 now = run.state()
 equal = [torch.equal(now["model"][name], before["model"][name]) for name in before["model"]]
 print("weights unchanged:", all(equal))
@@ -133,7 +134,8 @@ print("the same step without checkpointing:", "fine" if run.train(1) is None els
 
 # %% [markdown]
 # The error was raised in backward, before the optimizer moved. What remains are the gradients that backward had already
-# written, of the layers behind the trunk; the next `zero_grad` clears them. Run-killing, not destructive.
+# written, of the layers behind the trunk; the next `zero_grad` clears them. (And the batch was drawn: `load` also took the data
+# order back.) Run-killing, not destructive.
 #
 # ## 2 · Both ledgers
 #
@@ -202,13 +204,13 @@ for strategy in STRATEGIES:
 # %% [markdown]
 # The reentrant implementation differentiates a network whose second cap did not multiply. For a cap that is close to
 # harmless: both branches agree at the threshold up to rounding. Nothing in that implementation would have noticed a branch
-# that is *not* harmless. (Lesson 03 measures some.)
+# that is *not* harmless. (Lesson 03 will measure some.)
 #
 # So the crash was loud by luck: the code stood inside a checkpointed segment, the branch decided whether a tensor is saved, and
 # the run used the one implementation that counts.
 #
 # > **Folklore: "`use_reentrant=False` failed."** It is how the flip was found. And it is not what replays random numbers: both
-# > implementations restore the generators, by default. The next cell tests that with dropout.
+# > implementations restore torch's own generators, by default. The next cell tests that with dropout.
 
 # %%
 torch.manual_seed(0)
@@ -218,7 +220,7 @@ for strategy in (REENTRANT, NON_REENTRANT):
     print(f"dropout, {strategy.name:<14} equals the plain run bit for bit: {equal}")
 
 # %% [markdown]
-# What neither of them replays is a difference that did not come from a generator.
+# What neither of them replays is a difference that did not come from one of torch's own generators.
 #
 # ## 4 · For real
 #
@@ -234,7 +236,7 @@ for strategy in (REENTRANT, NON_REENTRANT):
 real = DigitRun(noise=Atomics(), run_trunk=NON_REENTRANT)
 real_runs = {}
 for number in (1, 2):
-    real.load(ten_before)
+    real.load(some_steps_before)
     ended_by = real.train(25)
     ending = "no error" if ended_by is None else f"died, {Mismatch.of(ended_by).short}"
     real_runs[f"run {number}: {ending}"] = (real.history, ended_by is not None)
@@ -244,21 +246,21 @@ show(
 )
 
 # %% [markdown]
-# With one thread nothing races, and both runs go on to the end. With more, most die within twenty steps of the first capped
-# vector, and some do not; at which step, and with which of torch's two messages, is decided by the race. When the forward
+# With one thread nothing races, and both runs go on to the end. With more, a run may die in any step that has a capped vector,
+# or get through these 25; at which step, and with which of torch's two messages, is decided by the race. When the forward
 # multiplied and the recomputation did not, a tensor is missing: *different number*. The other way round there is one more
 # than expected; torch stops the recomputation when it has as many as the forward saved, and finds that shapes do not fit:
 # *different metadata*.
 #
-# Now stay at one step. From the state just before it, the same step is repeated, with the same weights and the same batch.
+# Now stay at one step, the last of run 2. From the state just before it, it is repeated with the same weights and batch.
 
 # %%
-fatal = real.states[-1]
+last = real.states[-1]
 repetitions = 20
-outcomes = {"as it is": repeat_step(real, fatal, repetitions)}
+outcomes = {"as it is": repeat_step(real, last, repetitions)}
 try:
     torch.use_deterministic_algorithms(True)
-    outcomes["deterministic"] = repeat_step(real, fatal, repetitions)
+    outcomes["deterministic"] = repeat_step(real, last, repetitions)
 finally:
     torch.use_deterministic_algorithms(False)
 show(tally(outcomes), "One step, repeated: the race decides; deterministic, it never dies.")
@@ -296,7 +298,7 @@ for trunk in map(same_weights, caps):
     output = trunk(stream.detach())
     output.square().sum().backward()
     results.append([output, *(parameter.grad for parameter in trunk.parameters())])
-print("output and all gradients equal bit for bit:", all(map(torch.equal, *results)))
+print("output and parameter gradients equal, bit for bit:", all(map(same_bits, *results)))
 
 run = DigitRun(RepairedNormCap, noise=nudge, run_trunk=checkpointed)
 run.load(before)
@@ -355,7 +357,7 @@ print(f"the repair saves {more - kept:,} bytes more for backward, {more / kept -
 
 # %% [markdown]
 # The rule is not "never read a tensor". It is: what you read must not decide the shape of the program, unless you made the
-# arithmetic behind it reproducible and can say why. (Lesson 05 is about the double count.)
+# arithmetic behind it reproducible and can say why. (Lesson 05 will be about the double count.)
 #
 # ## 6 · What the deterministic switch does
 #
@@ -474,8 +476,8 @@ check.unguard_mask(mask)
 #
 # <details><summary>Why did the run live for a while and then die?</summary>
 #
-# As long as no vector is capped, the second guard has nothing near its threshold and both passes agree. A vector that the
-# first cap has shortened lies on the threshold up to rounding; then the last bits decide.
+# As long as no vector is capped, a guard flips only by the chance of a vector within rounding of the limit. A vector that the
+# first cap has shortened always lies there; then the last bits decide.
 # </details>
 #
 # <details><summary>You may only change one line and must not change a bit of the result. What do you do with a guard?</summary>

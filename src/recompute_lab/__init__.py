@@ -1,6 +1,6 @@
 """Forward, Twice: what activation checkpointing does behind a training run's back.
 
-The instruments are importable from here; they take any segment, and need torch alone. Figures and panels are in
+The instruments are importable from here; they take any segment, and need torch alone. Figures are in
 `recompute_lab.views`, the lessons' own code in `recompute_lab.specimens` and `recompute_lab.lessons`.
 """
 
@@ -15,6 +15,7 @@ from recompute_lab.instruments.checkpointing import (
 )
 from recompute_lab.instruments.gradients import divergence
 from recompute_lab.instruments.ledger import Recorder, align, record, unmatched
+from recompute_lab.instruments.state import same_bits
 
 __version__ = "0.1.0"
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "divergence",
     "passes",
     "record",
+    "same_bits",
     "unmatched",
 ]

@@ -76,7 +76,9 @@ class Mismatch:
     @property
     def short(self) -> str:
         """A few words, for a title: "162 saved, then 161", or "different metadata"."""
-        return f"{self.saved} saved, then {self.recomputed}" if self.kind == "count" else f"different {self.kind}"
+        if self.kind == "count":
+            return f"{self.saved} saved, then {self.recomputed}"
+        return "different metadata" if self.kind == "metadata" else str(self)
 
     def __str__(self) -> str:
         if self.kind == "count":
@@ -111,7 +113,8 @@ def passes(segment: Callable, *args, strategy: Strategy = NON_REENTRANT, **kwarg
     """Run `segment` forward and backward under a strategy and keep each pass's ledger.
 
     What the segment raises in forward passes through. What is raised in backward is kept as `error`, since it is the
-    answer. Raises ValueError where the output cannot be differentiated. All state is afterwards as it was.
+    answer. Raises ValueError where the output cannot be differentiated, and TypeError for what is no segment or no
+    strategy. All state is afterwards as it was.
     """
     recorder = Recorder(segment)
     with isolated(segment, *args, **kwargs) as call:

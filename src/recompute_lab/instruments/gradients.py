@@ -78,7 +78,8 @@ def divergence(
 
     `loss` turns the output into a scalar; by default every element of every output counts, with distinct weights. What
     the plain run raises passes through; what the strategy's run raises is kept in `raised`. Raises ValueError where the
-    output cannot be differentiated. All state the segment can reach is afterwards as it was.
+    output cannot be differentiated, `loss` does not give one number, or a tensor has no values (the meta device), and
+    TypeError for what is no segment or no strategy. All state the segment can reach is afterwards as it was.
     """
     checked(strategy)
     plain = _run(PLAIN, segment, args, kwargs, loss)

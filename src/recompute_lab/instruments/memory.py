@@ -46,14 +46,13 @@ def footprint(step: Callable, *args, **kwargs) -> Footprint:
     if not callable(step):
         raise TypeError(f"a step is a callable or an nn.Module; got {type(step).__name__}")
     before = Snapshot(step, *args, **kwargs)
-    before.clear_grads()
-    call = copy_call(*args, **kwargs)
-    storages = _Storages()
-    leaves = {id(t): t for t in [*before.parameters().values(), *call.leaves.values()]}.values()
-    hooks = [leaf.register_post_accumulate_grad_hook(storages.set_apart) for leaf in leaves]
-    collecting = gc.isenabled()
+    storages, hooks, collecting = _Storages(), [], gc.isenabled()
     gc.disable()  # a collection falls at no fixed moment, and might free what another run holds
     try:
+        before.clear_grads()
+        call = copy_call(*args, **kwargs)
+        leaves = {id(t): t for t in [*before.parameters().values(), *call.leaves.values()]}.values()
+        hooks = [leaf.register_post_accumulate_grad_hook(storages.set_apart) for leaf in leaves]
         with storages:
             output = step(*call.args, **call.kwargs)
             kept = storages.alive

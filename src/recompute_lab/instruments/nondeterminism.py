@@ -1,7 +1,7 @@
 """Where differing bits come from: real ones, from additions in no fixed order; and staged ones, from a seeded nudge.
 
-Both kinds are callables that take a tensor and return one of the same shape, dtype and mathematical value, and which
-add no saved tensor: gradients pass through unchanged. A segment that needs noise takes either as an argument.
+Both kinds are callables that take a tensor and return one of the same shape and dtype, equal up to some last bits, and
+which add no saved tensor: gradients pass through unchanged. A segment that needs noise takes either as an argument.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ SEGMENTS: dict[str, Callable] = {
 
 @check.add(
     "Backward of an operator needs what its derivative is made of. That of x + y is 1, that of x * y the other factor.",
-    "A number that is not a tensor is not saved. softmax and relu are differentiated from their result: one tensor.",
+    "A plain number is no saved tensor. softmax and relu are differentiated from their result: one tensor.",
     "x * x * y is two multiplications: first x * x, then that product times y. Both x and y require grad.",
 )
 def predict_saved(prediction: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""Is everything there that the lessons need? The standard library alone is loaded at import."""
+"""Is everything there that the lessons need, and new enough? (Without torch the package itself does not import.)"""
 
 from __future__ import annotations
 

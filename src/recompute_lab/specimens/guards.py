@@ -23,7 +23,7 @@ def zero_nans_when_present(x: torch.Tensor) -> torch.Tensor:
 
 
 def mask_when_any(scores: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-    """Set hidden scores ([..., T], bool of the same shape) to minus infinity, if any is hidden."""
+    """Set hidden scores to minus infinity, if any is hidden: two tensors of one shape, the second bool."""
     if hidden.any():
         scores = scores.masked_fill(hidden, float("-inf"))
     return scores

@@ -11,7 +11,7 @@ from torch import nn
 
 
 def cap_scale(update: torch.Tensor, stream: torch.Tensor, limit: float) -> torch.Tensor:
-    """A factor in (0, 1] for each vector: [..., D], [..., D] -> [...], float32, no gradient."""
+    """A factor in [0, 1], or NaN, for each vector: [..., D], [..., D] -> [...], float32."""
     with torch.no_grad():
         ratio = update.float().norm(dim=-1) / (stream.float().norm(dim=-1) + 1e-8)
         return (limit / ratio).clamp(max=1.0)
@@ -43,7 +43,7 @@ class GuardedNormCap(NormCap):
 class RepairedNormCap(NormCap):
     """Always multiply; by 1.0 where the cap does not bite. Equal bit for bit wherever the vectors' norms are finite.
 
-    That is, for finite inputs short of 1.8e19, where the sum of squares leaves float32 and the scale may be inf/inf.
+    That is, for vectors with a norm short of 1.8e19, where the sum of squares leaves float32 and a scale may be NaN.
     The flag may still read a tensor: nothing downstream of it is a tensor, so it cannot change the program's shape.
     A vector with a NaN becomes NaN as a whole; see `NaNKeepingNormCap`.
     """

@@ -35,7 +35,7 @@ def _copied(state: dict) -> dict:
 
 @dataclass(frozen=True)
 class Step:
-    """One step: how many of the batch's vectors the cap shortened, and how many were no more than a tenth below it."""
+    """One step: how many of the batch's vectors the cap shortened, and how many were above nine tenths of it."""
 
     number: int
     capped: int

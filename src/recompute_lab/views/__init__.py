@@ -1,1 +1,1 @@
-"""What shows: figures (matplotlib) and panels (ipywidgets)."""
+"""What shows: figures (matplotlib)."""

@@ -8,11 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from recompute_lab.instruments.memory import Footprint
-from recompute_lab.views.style import BLUE, GREY, INK, VERMILLION, figure
+from recompute_lab.views.style import BLUE, GREY, INK, VERMILLION, figure, styled
 
 FOLKLORE = 4 / 3  # backward costs two forwards; checkpointing adds one to the three
 
 
+@styled
 def segments(
     plain: Footprint,
     footprints: Mapping[int, Footprint],

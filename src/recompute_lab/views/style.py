@@ -1,7 +1,7 @@
 """One look for every figure: readable in print, on a dark page, and without telling colours apart.
 
-Figures sit on a white card, so that a dark theme does not swallow their text. Colours are the two safest pairs of the
-Okabe-Ito palette and never carry meaning alone: a mark, a hatch or a label says the same.
+Figures sit on a white card, so that a dark theme does not swallow their text. Lines and marks have colours of the
+Okabe-Ito palette, which never carry meaning alone: a mark, a hatch or a label says the same.
 Source: M. Okabe and K. Ito, Color Universal Design, 2008.
 """
 

@@ -15,13 +15,18 @@ _NAMES = {"fine": "no error", "count": "different number of tensors", "metadata"
 
 @styled
 def tally(rows: Mapping[str, Mapping[str, int]]) -> Figure:
-    """One bar per row, split by outcome ("fine", "count", "metadata"), each part with its number."""
+    """One bar per row, split by outcome ("fine", "count", "metadata"), each part with its number.
+
+    Raises ValueError for any other outcome: a bar that leaves something out would mislead.
+    """
+    if unknown := {outcome for outcomes in rows.values() for outcome in outcomes} - set(_LOOKS):
+        raise ValueError(f"a bar has parts for {', '.join(_LOOKS)}, and none for {', '.join(sorted(unknown))}")
     made, axes = figure(8.2, 0.75 + 0.62 * len(rows))
     for y, outcomes in enumerate(rows.values()):
         left = 0
         for outcome, (colour, hatch) in _LOOKS.items():
             times = outcomes.get(outcome, 0)
-            label = f"{_NAMES[outcome]}" if y == 0 else None
+            label = _NAMES[outcome] if y == 0 else None
             axes.barh(y, times, left=left, height=0.62, color=colour, hatch=hatch, edgecolor="white", label=label)
             if times:
                 axes.text(
