@@ -59,6 +59,14 @@ def test_the_counters_say_where_a_run_died():
     assert "dies here" not in texts(counters({"a run": (steps, False)}))
 
 
+def test_no_run_is_drawn_beyond_the_shared_axes():
+    low, high = ([Step(i, 0, height) for i in range(length)] for length, height in ((5, 3), (9, 40)))
+    made = counters({"low": (low, False), "high": (high, False)})
+    for axes in made.axes:
+        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+        assert left <= 0 and right >= 8 and bottom == 0 and top > 40
+
+
 def test_the_tally_prints_each_number():
     shown = texts(tally({"as it is": {"fine": 23, "count": 5, "metadata": 2}, "deterministic": {"fine": 30}}))
     assert all(number in shown.split("\n") for number in ("23", "5", "2", "30"))

@@ -27,6 +27,7 @@ def counters(runs: Mapping[str, tuple[Sequence[Counted], bool]], last: int = 60)
     """
     made, axes = figure(8.2, 2.9, ncols=len(runs), sharey=True, squeeze=False)
     begin, end = (pick(s.number for steps, _ in runs.values() for s in steps[-last:]) for pick in (min, max))
+    highest = max(s.near for steps, _ in runs.values() for s in steps[-last:])
     for panel, (title, (steps, died)) in zip(axes[0], runs.items(), strict=True):
         steps = steps[-last:]
         numbers, capped, near = ([getattr(step, name) for step in steps] for name in ("number", "capped", "near"))
@@ -49,7 +50,7 @@ def counters(runs: Mapping[str, tuple[Sequence[Counted], bool]], last: int = 60)
         panel.set_title(title)
         panel.set_xlabel("step")
         panel.set_xlim(begin, end + max(1, 0.04 * (end - begin)))
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, 1.05 * highest + 0.5)
         panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         panel.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         panel.grid(axis="y", color=GREY, alpha=0.25)
