@@ -18,23 +18,26 @@ from recompute_lab.instruments.ledger import Ledger, Recorder
 class Strategy:
     """One way to run a segment: `strategy(segment, *args, **kwargs)` returns the segment's output.
 
-    `use_reentrant` is None for a plain call. `early_stop` applies to the non-reentrant implementation only.
+    `use_reentrant` is None for a plain call. `early_stop` and `determinism_check` ("default" compares shape, dtype and
+    device of each recomputed tensor, "none" nothing) are torch's own; they mean something to the non-reentrant
+    implementation only, and the reentrant one takes them without a word.
     """
 
     name: str
     use_reentrant: bool | None
     early_stop: bool = True
+    determinism_check: str = "default"
 
     def __call__(self, segment: Callable, *args, **kwargs):
         if self.use_reentrant is None:
             return segment(*args, **kwargs)
         if kwargs:  # the reentrant implementation takes none, and the other has some of its own ("debug", say)
             segment = functools.partial(segment, **kwargs)
-        if self.use_reentrant:
-            return checkpoint(segment, *args, use_reentrant=True)
         # A context manager in every version of torch; newer ones have a keyword as well.
         with set_checkpoint_early_stop(self.early_stop):
-            return checkpoint(segment, *args, use_reentrant=False)
+            return checkpoint(
+                segment, *args, use_reentrant=self.use_reentrant, determinism_check=self.determinism_check
+            )
 
 
 PLAIN = Strategy("plain", use_reentrant=None)

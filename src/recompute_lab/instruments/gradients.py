@@ -13,6 +13,10 @@ from recompute_lab.instruments.isolation import isolated, tensors_in
 from recompute_lab.instruments.state import same_bits
 
 
+# A relative error that a few last bits can make, also after some layers, and a wrong gradient does not stay below.
+ROUNDING = 1e-5
+
+
 @dataclass(frozen=True)
 class Row:
     """One leaf's gradient against the baseline.
@@ -56,6 +60,17 @@ class Divergence:
     def worst(self) -> float:
         """The largest relative error; 0.0 where nothing has a gradient."""
         return max((row.error for row in self.rows), default=0.0)
+
+    @property
+    def outcome(self) -> str:
+        """What came of the gradients, in a word.
+
+        The kind of `Mismatch` where checkpointing raised ("count", "more", "metadata"), "other" for any other error.
+        Without one, "fine" where the gradients are the plain run's up to rounding, and "silent" where they are not.
+        """
+        if self.raised is not None:
+            return Mismatch.of(self.raised).kind
+        return "silent" if self.missing or self.unexpected or self.worst > ROUNDING else "fine"
 
     def __str__(self) -> str:
         if self.raised is not None:

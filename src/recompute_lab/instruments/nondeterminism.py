@@ -60,14 +60,15 @@ class Nudge:
 
     `ulps` maps the number of a pass (1 is the forward, 2 its recomputation) to signed units in the last place: positive
     is away from zero, negative towards it, so a vector grows or shrinks as a whole. A pass that is not named is left
-    alone, and so are zeros, infinities and NaNs. With a `seed`, each element's sign is drawn anew from it instead. Wrap
-    the segment in `counted` so that the nudge knows the pass, and call `rewind` before each step.
+    alone, and so are zeros, infinities and NaNs. One number in place of the map holds for every pass. With a `seed`,
+    each element's sign is drawn anew from it instead. Wrap the segment in `counted` so that the nudge knows the pass,
+    and call `rewind` before each step. No element is moved past zero or past the largest finite number.
     """
 
-    def __init__(self, ulps: Mapping[int, int], seed: int | None = None):
-        if any(number < 1 for number in ulps):
+    def __init__(self, ulps: Mapping[int, int] | int, seed: int | None = None):
+        if isinstance(ulps, Mapping) and any(number < 1 for number in ulps):
             raise ValueError(f"passes are counted from 1; got {sorted(ulps)}")
-        self.ulps = dict(ulps)
+        self.ulps = dict(ulps) if isinstance(ulps, Mapping) else ulps
         self.pass_number = 0
         self.generator = None if seed is None else torch.Generator().manual_seed(seed)
 
@@ -85,20 +86,44 @@ class Nudge:
         self.pass_number = 0
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        steps = self.ulps.get(self.pass_number, 0)
+        steps = self.ulps.get(self.pass_number, 0) if isinstance(self.ulps, dict) else self.ulps
         if steps == 0:
             return tensor
         with torch.no_grad():
-            towards = tensor.sign() * steps
-            if self.generator is not None:
-                signs = torch.randint(0, 2, tensor.shape, generator=self.generator) * 2 - 1
-                towards = towards * signs.to(towards)
-            nudged, goal = tensor, torch.where(towards == 0, tensor, towards * float("inf"))
-            for _ in range(abs(steps)):
-                nudged = torch.nextafter(nudged, goal)
+            noise = moved(tensor, self._signed(steps, tensor)) - tensor
             # Adding -0.0 changes no bit, where +0.0 would turn -0.0 into 0.0.
-            noise = torch.where(tensor.isfinite() & (tensor != 0), nudged - tensor, -0.0)
+            noise = torch.where(tensor.isfinite() & (tensor != 0), noise, -0.0)
         return tensor + noise
+
+    def _signed(self, steps: int, tensor: torch.Tensor) -> int | torch.Tensor:
+        if self.generator is None:
+            return steps
+        signs = torch.randint(0, 2, tensor.shape, generator=self.generator, dtype=torch.int8) * 2 - 1
+        return signs.to(tensor.device, _BITS[tensor.dtype]) * steps
+
+
+_BITS = {
+    torch.float64: torch.int64,
+    torch.float32: torch.int32,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+}
+
+
+def moved(tensor: torch.Tensor, ulps: int | torch.Tensor) -> torch.Tensor:
+    """Each element moved by `ulps` units in the last place, away from zero, or towards it where negative.
+
+    `ulps` is one number or an integer tensor of the same shape. What would pass zero or the largest finite number stays
+    there; infinities and NaNs are not to be moved. Any floating-point dtype of two bytes or more.
+    """
+    integer = _BITS[tensor.dtype]
+    bits = tensor.detach().contiguous().view(integer)
+    # The bits of a float without its sign are in the order of the floats.
+    magnitude = bits & torch.iinfo(integer).max
+    largest = torch.full((), torch.finfo(tensor.dtype).max, dtype=tensor.dtype).view(integer).item()
+    steps = torch.as_tensor(ulps, dtype=integer, device=tensor.device)
+    steps = torch.minimum(torch.maximum(steps, -magnitude), largest - magnitude)  # so that the sum cannot overflow
+    return ((magnitude + steps) | (bits ^ magnitude)).view(tensor.dtype)
 
 
 def disagreements(function: Callable[[], torch.Tensor], calls: int = 20) -> int:
