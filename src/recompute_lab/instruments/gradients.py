@@ -12,7 +12,6 @@ from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, Mismat
 from recompute_lab.instruments.isolation import isolated, tensors_in
 from recompute_lab.instruments.state import same_bits
 
-
 # A relative error that a few last bits can make, also after some layers, and a wrong gradient does not stay below.
 ROUNDING = 1e-5
 

@@ -9,7 +9,6 @@ import torch
 from recompute_lab.specimens.norm_cap import FullShapeNormCap, GuardedNormCap, RepairedNormCap, ratios
 from recompute_lab.specimens.trunk import exact
 
-
 LIMIT = 1.5  # in the middle between two powers of two, so that the last place has one size on both sides
 
 
