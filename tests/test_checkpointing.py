@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from recompute_lab.instruments.checkpointing import (
     REENTRANT,
     STRATEGIES,
     Mismatch,
+    Strategy,
     passes,
     weighted_sum,
 )
@@ -119,6 +121,29 @@ def test_early_stop_leaves_out_the_rest():
     for strategy in (NON_REENTRANT, NO_EARLY_STOP):
         strategy(segment, leaf(2)).sum().backward()
     assert len(reached) == 1 + 2
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("preserve", [True, False])
+def test_preserve_rng_state_replays_the_mask_or_loses_it(reentrant, preserve):
+    strategy = Strategy("", reentrant, preserve_rng_state=preserve)
+    result = divergence(nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)), leaf(4, 8), strategy=strategy)
+    assert result.outcome == ("fine" if preserve else "silent") and result.output_equal
+
+
+def test_context_fn_enters_one_context_per_pass():
+    entered = []
+
+    @contextmanager
+    def enter(name):
+        entered.append(name)
+        yield
+
+    strategy = Strategy("", False, context_fn=lambda: (enter("forward"), enter("recomputation")))
+    strategy(TWO, leaf(3)).sum().backward()
+    assert entered == ["forward", "recomputation"]
+    with pytest.raises(ValueError, match="context_fn"):
+        Strategy("", True, context_fn=strategy.context_fn)(TWO, leaf(3))
 
 
 # Passes

@@ -18,15 +18,20 @@ from recompute_lab.instruments.ledger import Ledger, Recorder
 class Strategy:
     """One way to run a segment: `strategy(segment, *args, **kwargs)` returns the segment's output.
 
-    `use_reentrant` is None for a plain call. `early_stop` and `determinism_check` ("default" compares shape, dtype and
-    device of each recomputed tensor, "none" nothing) are torch's own; they mean something to the non-reentrant
-    implementation only, and the reentrant one takes them without a word.
+    `use_reentrant` is None for a plain call. The rest is torch's own. `early_stop` and `determinism_check` ("default"
+    compares shape, dtype and device of each recomputed tensor, "none" nothing) mean something to the non-reentrant
+    implementation only, and the reentrant one takes them without a word. `preserve_rng_state` says whether the
+    recomputation replays torch's random streams; without it, it draws on from where they stand. `context_fn()` gives
+    two context managers, one for the forward and one for the recomputation; the call raises ValueError where it is
+    given to the reentrant implementation.
     """
 
     name: str
     use_reentrant: bool | None
     early_stop: bool = True
     determinism_check: str = "default"
+    preserve_rng_state: bool = True
+    context_fn: Callable | None = None
 
     def __call__(self, segment: Callable, *args, **kwargs):
         if self.use_reentrant is None:
@@ -36,7 +41,12 @@ class Strategy:
         # A context manager in every version of torch; newer ones have a keyword as well.
         with set_checkpoint_early_stop(self.early_stop):
             return checkpoint(
-                segment, *args, use_reentrant=self.use_reentrant, determinism_check=self.determinism_check
+                segment,
+                *args,
+                use_reentrant=self.use_reentrant,
+                determinism_check=self.determinism_check,
+                preserve_rng_state=self.preserve_rng_state,
+                **({"context_fn": self.context_fn} if self.context_fn else {}),
             )
 
 
