@@ -1,4 +1,4 @@
-"""Lesson 04, dropout: who replays which stream, the masks of both passes, and the exercises."""
+"""Lesson 04: who replays which random stream, the masks of both passes, and the exercises that build a checkpoint."""
 
 from __future__ import annotations
 
