@@ -189,6 +189,7 @@ def _streams_kept(draw: Draw | None = None) -> Iterator[None]:
 
 def _must_replay(staged: _Staged, draw: Draw, name: str) -> None:
     """Raises `Wrong` unless a recomputation sees the forward's numbers, and nobody else sees any of it."""
+    draw((7,))  # away from where a seed might have put it
     expected = _ahead(draw)
     staged.capture(*staged.named)
     if not same_bits(_ahead(draw), expected):
@@ -225,7 +226,7 @@ def _must_replay(staged: _Staged, draw: Draw, name: str) -> None:
 
 def _two(answer) -> tuple[Callable, Callable]:
     if not isinstance(answer, tuple) or len(answer) != 2 or not all(map(callable, answer)):
-        raise Wrong("give both functions, as a pair: (capture, replay).")
+        raise Wrong("give both functions, as a pair.")
     return answer
 
 
@@ -236,31 +237,41 @@ def _two(answer) -> tuple[Callable, Callable]:
 )
 def torch_stream(answer: tuple[Callable, Callable]) -> str:
     """`capture()` and the context manager `replay(state)`, put into a checkpoint."""
-    _must_replay(_Staged(*_two(answer)), TorchDefault(), "torch's default")
+    with _streams_kept():
+        _must_replay(_Staged(*_two(answer)), TorchDefault(), "torch's default")
     return "the recomputation sees the forward's numbers, and everybody else goes on as if nothing had happened."
 
 
 @check.add(
     "Besides torch: random.getstate(), random.setstate(state); np.random.get_state(), np.random.set_state(state).",
     "A torch.Generator has get_state() and set_state(state). Nobody can find them all, so they are named: generators.",
-    "Read all states into one list in capture; in replay, read all that are now, set all that were, yield, set back.",
+    "read: one tuple with all four; write: set each of them from its place in that tuple.",
 )
 def every_stream(answer: tuple[Callable, Callable]) -> str:
-    """`capture(generators)` and `replay(state, generators)`, for torch, Python, NumPy, and a named torch.Generator."""
-    capture, replay = _two(answer)
+    """`read(generators)` and `write(states, generators)`, for torch, Python, NumPy, and a named torch.Generator."""
+    read, write = _two(answer)
+
+    @contextmanager
+    def replay(states, generators) -> Iterator[None]:
+        now = read(generators)
+        try:
+            write(states, generators)
+            yield
+        finally:
+            write(now, generators)
+
     draws = {name: kind() for name, kind in DRAWS.items() if kind is not NumpyGenerator}
-    staged = {
-        name: _Staged(capture, replay, own_generators(draw) or (torch.Generator(),)) for name, draw in draws.items()
-    }
+    staged = {name: _Staged(read, replay, own_generators(draw) or (torch.Generator(),)) for name, draw in draws.items()}
     missed = []
-    for name, draw in draws.items():
-        forward, _, recomputed = _passes(staged[name], draw)
-        if not same_bits(forward, recomputed):
-            missed.append(name)
-    if missed:
-        raise Wrong(f"not replayed: {', '.join(missed)}. The recomputation drew other masks from there.")
-    for name, draw in draws.items():
-        _must_replay(staged[name], draw, name)
+    with _streams_kept():
+        for name, draw in draws.items():
+            forward, _, recomputed = _passes(staged[name], draw)
+            if not same_bits(forward, recomputed):
+                missed.append(name)
+        if missed:
+            raise Wrong(f"not replayed: {', '.join(missed)}. The recomputation drew other masks from there.")
+        for name, draw in draws.items():
+            _must_replay(staged[name], draw, name)
     return "every stream that you named. One that you did not name is lost as before: nobody can find them all."
 
 
