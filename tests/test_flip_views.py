@@ -317,7 +317,7 @@ def test_the_sentence_agrees_with_the_outcome(shown, cells, branch, direction, w
     assert ("more than the forward's" in said, "fewer" in said, "The check compares shapes" in said) == tuple(
         result.outcome == kind for kind in ("more", "count", "metadata")
     )
-    assert Image.open(io.BytesIO(shown.picture.value)).size == (1512, 972)
+    assert Image.open(io.BytesIO(shown.picture.value)).size == (1134, 729)
 
 
 def test_what_means_nothing_is_disabled_and_keeps_its_value(shown):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from recompute_lab.instruments.checkpointing import Strategy
+from recompute_lab.views.canvas import Canvas
 from recompute_lab.views.panel import Panel, choice
 from recompute_lab.views.slots import Case, sentence, slots
-from recompute_lab.views.style import png
 
 _IMPLEMENTATIONS = {"non-reentrant": False, "reentrant": True}
 
@@ -48,5 +48,5 @@ class FlipPanel(Panel):
         if key not in self._answers:
             strategy = Strategy(self.implementation.value, reentrant, *flags)
             case = self._measure(self.branch.value, self.direction.value, strategy)
-            self._answers[key] = png(slots(case)), sentence(case)
+            self._answers[key] = Canvas(slots(case), ()).png(), sentence(case)
         return self._answers[key]

@@ -50,7 +50,7 @@ class Case:
 
     @property
     def wrong(self) -> list[int]:
-        """Positions, from 1, of the slots filled by another operator, or with another shape, than in the forward."""
+        """Positions, from 1, of the slots filled by another operator or line, or with another shape, than in the forward."""
         return [a.position for a, b in zip(self.forward, self.again, strict=False) if a.key != b.key]
 
     @property
@@ -100,7 +100,7 @@ def _slots(case: Case) -> str:
         )
     return (
         f"all {saved} slots got a tensor of the same operator and shape as in the forward, so nothing raises; "
-        "which weights stand behind them is not compared."
+        "what is in them is not compared."
     )
 
 
