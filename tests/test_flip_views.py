@@ -167,7 +167,7 @@ def test_zero_has_a_floor_and_missing_an_empty_mark():
     assert list(missing.get_ydata()) == [MISSING] and missing.get_markerfacecolor() == "white"
     (unexpected,) = lines(made, gid="unexpected")
     assert unexpected.get_marker() == "X"
-    assert {"missing", "the plain run has none", "no more than rounding"} <= set(texts(made))
+    assert {"missing", "the plain run has none", "shaded: no more than rounding"} <= set(texts(made))
     assert "equal,\nbit for bit" in texts(made)
 
 

@@ -50,7 +50,7 @@ class Case:
 
     @property
     def wrong(self) -> list[int]:
-        """Positions, from 1, of the slots filled by another operator or line, or with another shape, than in the forward."""
+        """Positions, from 1, of the slots filled by another operator or line than in the forward, or another shape."""
         return [a.position for a, b in zip(self.forward, self.again, strict=False) if a.key != b.key]
 
     @property
