@@ -42,11 +42,6 @@ def allowed_errors(comparisons: int, wrong_alarm: float = 0.01) -> float:
     return NormalDist().inv_cdf(1 - wrong_alarm / (2 * comparisons))
 
 
-def cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The cosine of the angle between vectors, over the last dimension; shapes are broadcast."""
-    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))
-
-
 @dataclass(frozen=True)
 class Interval:
     """A mean and the ends of its confidence interval."""
