@@ -161,8 +161,8 @@ def layer_drop_outcomes(
 ) -> Counter[tuple[str, str]]:
     """How often a lost draw of the layers has which outcome, as in `Divergence.outcome`, one step per seed.
 
-    Keys are (the second pass ran "the same", "others, as many", "fewer" or "more" layers, outcome). The first is drawn
-    as if all of the net is one segment and runs to its end.
+    Keys are (the recomputation runs "the same", "others, as many", "fewer" or "more" layers, outcome); with `EachLayer`,
+    where recomputations come one by one and only of layers that ran, ("layer by layer", outcome).
     """
     net = LayerDropNet(p, depth, head=head)
     x = torch.randn(4, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -171,6 +171,8 @@ def layer_drop_outcomes(
         first, second = layers_run(p, depth, seed)
         more = sum(second) - sum(first)
         relation = "the same" if first == second else "fewer" if more < 0 else "more" if more else "others, as many"
+        if isinstance(strategy, EachLayer):
+            relation = "layer by layer"
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             outcomes[relation, divergence(net, x, strategy=strategy).outcome] += 1
