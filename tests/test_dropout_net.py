@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from matplotlib.text import Text
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, Strategy
 from recompute_lab.instruments.directions import Direction, mean_cosine
@@ -20,11 +21,12 @@ from recompute_lab.lessons.dropout import (
 )
 from recompute_lab.specimens.dropout_net import SEGMENTS, DropoutNet
 from recompute_lab.specimens.layer_drop import LayerDropNet, layers_run
+from recompute_lab.views.dropout import divergence_by_layers
 
 SEEDS = (3, 4, 3)
 
 
-def batch(replicas=len(SEEDS), images=6):
+def batch(replicas=3, images=6):
     generator = torch.Generator().manual_seed(0)
     drawn = torch.rand(images, 64, generator=generator), torch.randint(10, (images,), generator=generator)
     return tuple(part.expand(replicas, *part.shape) for part in drawn)
@@ -123,10 +125,14 @@ def test_divergence_grows_with_p_and_with_the_number_of_layers():
 
 def test_one_layers_divergence_follows_the_variance_of_two_masks():
     """Two independent masks differ by a number of variance 2 p / (1 - p)."""
-    ratios = [
-        torch.tensor(divergences(p, 1)).mean() / (2 * p / (1 - p)) ** 0.5 for p in (0.02, 0.1, 0.3, 0.5)
-    ]
+    ratios = [torch.tensor(divergences(p, 1)).mean() / (2 * p / (1 - p)) ** 0.5 for p in (0.02, 0.1, 0.3, 0.5)]
     assert max(ratios) / min(ratios) < 1.15
+
+
+def test_the_figure_of_divergence_labels_every_line():
+    made = divergence_by_layers({p: {k: divergences(p, k, depth=2, seeds=(0, 1)) for k in (1, 2)} for p in (0.1, 0.5)})
+    shown = {t.get_text() for t in made.findobj(Text)}
+    assert {"p = 0.1", "p = 0.5", "1", "2"} <= shown
 
 
 # Where gradients point on average

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from matplotlib.text import Text
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, Strategy
 from recompute_lab.instruments.directions import Direction, mean_cosine, mean_inner
@@ -19,6 +20,7 @@ from recompute_lab.specimens.linear_dropout import (
     resting_weights,
 )
 from recompute_lab.specimens.noise import Additive, Dropout, Gaussian, noise_off
+from recompute_lab.views.dropout import expected_gradients, two_masks
 
 NOISES = [Dropout(0.3), Gaussian(0.6), Additive(0.5)]
 CASE = problem()
@@ -131,9 +133,7 @@ def test_every_treatment_agrees_with_its_formula_and_not_with_the_other(noise):
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_all_ways_to_lose_a_mask_give_the_same_numbers(inside):
-    lost, *others = (
-        gradients(CASE, NOISES[0], run, 100, loss_inside=inside) for run in (LOST, LOST_REENTRANT, NAIVE)
-    )
+    lost, *others = (gradients(CASE, NOISES[0], run, 100, loss_inside=inside) for run in (LOST, LOST_REENTRANT, NAIVE))
     assert all(torch.equal(lost, other) for other in others)
 
 
@@ -218,3 +218,21 @@ def test_the_bias_of_lost_and_off_is_the_penalty_taken_away():
 
 def test_plain_is_the_baseline():
     assert TREATMENTS["baseline"].run is PLAIN
+
+
+# Figures
+
+
+def test_the_figure_of_masks_says_how_much_each_keeps():
+    made = two_masks(torch.tensor([[True, False]]), torch.tensor([[True, True]]))
+    shown = {t.get_text() for t in made.findobj(Text)}
+    assert {"forward: 50% kept", "recomputation: 100% kept", "disagree: 50%"} <= shown
+    with pytest.raises(ValueError, match="one shape"):
+        two_masks(torch.ones(1, 2, dtype=torch.bool), torch.ones(2, 1, dtype=torch.bool))
+
+
+def test_the_figure_of_expected_gradients_has_a_panel_per_treatment():
+    noise = NOISES[0]
+    rows = linear_comparisons(CASE, noise, linear_gradients(CASE, noise, 100, ("lost", "off")))
+    made = expected_gradients(rows, *(expected_gradient(CASE, noise, penalised) for penalised in (True, False)))
+    assert [panel.get_title(loc="left") for panel in made.axes] == ["lost", "off"]

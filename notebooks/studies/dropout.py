@@ -9,8 +9,9 @@ import json
 import os
 
 import torch
-from recompute_lab.lessons.dropout_study import STORED, conditions, header, measure
 from tqdm import tqdm
+
+from recompute_lab.lessons.dropout_study import STORED, conditions, header, measure
 
 
 def stored() -> dict:

@@ -12,7 +12,7 @@ import torch
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean of `draws` vectors, [d], the standard error of each component, [d], and the trace of their covariance."""
+    """The mean of `draws` vectors, [d], each component's standard error, [d], and the trace of their covariance."""
 
     mean: torch.Tensor
     error: torch.Tensor

@@ -161,8 +161,8 @@ def layer_drop_outcomes(
 ) -> Counter[tuple[str, str]]:
     """How often a lost draw of the layers has which outcome, as in `Divergence.outcome`, one step per seed.
 
-    Keys are (the recomputation runs "the same", "others, as many", "fewer" or "more" layers, outcome); with `EachLayer`,
-    where recomputations come one by one and only of layers that ran, ("layer by layer", outcome).
+    Keys are (the recomputation runs "the same", "others, as many", "fewer" or "more" layers, outcome). With
+    `EachLayer`, where recomputations come one by one and only of layers that ran: ("layer by layer", outcome).
     """
     net = LayerDropNet(p, depth, head=head)
     x = torch.randn(4, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()

@@ -17,8 +17,8 @@ from recompute_lab.specimens.dropout_training import DropoutRun, Settings
 SEEDS = tuple(range(16))
 PS, DEPTHS = (0.1, 0.3, 0.5), (2, 8)
 PROBES = (10, 20, 40, 70, 100, 150, 200, 250, 300, 400)  # steps after which the replicas are measured
-QUANTITIES = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
-DIGITS = 5  # behind the point, of what is stored
+QUANTITIES = ("train_loss", "test_loss", "train_accuracy", "test_accuracy", "logit_scale", "reported_loss")
+DIGITS = 4  # of what is stored
 
 STORED = Path(__file__).resolve().parents[3] / "notebooks" / "data" / "dropout.json"
 
@@ -26,9 +26,10 @@ Curves = dict[str, list[list[float]]]  # per quantity, [probes][seeds]
 
 
 def conditions() -> Iterator[tuple[str, float, int, str]]:
-    """The key, p, depth and treatment of every run of the study."""
-    for depth, p, treatment in product(DEPTHS, PS, TREATMENTS):
-        yield key(p, depth, treatment), p, depth, treatment
+    """The key, p, depth and treatment of every run of the study; for each depth, one run without dropout first."""
+    for depth in DEPTHS:
+        for p, treatment in [(0.0, "baseline"), *product(PS, TREATMENTS)]:
+            yield key(p, depth, treatment), p, depth, treatment
 
 
 def key(p: float, depth: int, treatment: str) -> str:
@@ -39,23 +40,30 @@ def measure(p: float, depth: int, treatment: str, probes: tuple[int, ...] = PROB
     """Train all seeds under a treatment, up to the last of `probes`."""
     how = TREATMENTS[treatment]
     measured = DropoutRun(SEEDS, p, depth, how.run, how.segment).train(probes)
-    return {q: [[round(getattr(seed, q), DIGITS) for seed in probe] for probe in measured] for q in QUANTITIES}
+    return {q: [[float(f"{getattr(s, q):.{DIGITS}g}") for s in probe] for probe in measured] for q in QUANTITIES}
 
 
 def header() -> dict:
     """What the numbers depend on."""
     settings = asdict(Settings())
-    return {"torch": torch.__version__, "settings": settings, "seeds": list(SEEDS), "probes": list(PROBES)}
+    return {
+        "torch": torch.__version__,
+        "settings": settings,
+        "seeds": list(SEEDS),
+        "probes": list(PROBES),
+        "quantities": list(QUANTITIES),
+    }
 
 
 @dataclass(frozen=True)
 class Study:
-    """The stored numbers. `curves` maps a `key` to train and test loss (nats) and accuracy (share), [probes][seeds]."""
+    """The stored numbers. `curves` maps a `key` to what `Measured` has, per quantity [probes][seeds]."""
 
     torch: str
     settings: dict
     seeds: list[int]
     probes: list[int]
+    quantities: list[str]
     curves: dict[str, Curves]
 
     def curve(self, p: float, depth: int, treatment: str, quantity: str) -> list[list[float]]:

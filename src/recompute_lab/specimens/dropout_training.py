@@ -25,13 +25,19 @@ class Settings:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one replica knew after `step` steps, dropout off: mean cross-entropy in nats, and the share it got right."""
+    """What one replica knew after `step` steps, dropout off: mean cross-entropy in nats, and the share it got right.
+
+    `logit_scale` is the standard deviation of its held-out logits. `reported_loss` is what the run itself would have
+    logged: the mean loss of the forwards since the last measurement, with their masks, each just before its step.
+    """
 
     step: int
     train_loss: float
     test_loss: float
     train_accuracy: float
     test_accuracy: float
+    logit_scale: float
+    reported_loss: float
 
 
 class DropoutRun:
@@ -58,6 +64,7 @@ class DropoutRun:
         shuffled = torch.stack([torch.randperm(1797, generator=order) for order in self.orders])
         self.train_index, self.test_index = shuffled.split([settings.train_images, 1797 - settings.train_images], 1)
         self.steps = 0
+        self.reported: list[torch.Tensor] = []
 
     def batch(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The next images [S, B, 64] and labels [S, B]: drawn from each replica's own, with replacement."""
@@ -75,10 +82,13 @@ class DropoutRun:
             losses.sum().backward()  # a replica's gradient is that of its own loss
         self.optimizer.step()
         self.steps += 1
+        self.reported.append(losses.detach())
         return losses.detach()
 
     def measure(self) -> list[Measured]:
-        """Each replica on all it learns from and all that is held out."""
+        """Each replica on all it learns from and all that is held out. Raises ValueError where no step was taken."""
+        if not self.reported:
+            raise ValueError("nothing was learned since the last measurement: take a step first")
         columns = []
         with torch.no_grad(), noise_off():
             for index in (self.train_index, self.test_index):
@@ -87,7 +97,10 @@ class DropoutRun:
                 right = (logits.argmax(-1) == labels).double().mean(1)
                 columns.append((cross_entropy(logits, labels).tolist(), right.tolist()))
         (train_loss, train_right), (test_loss, test_right) = columns
-        numbers = zip(train_loss, test_loss, train_right, test_right, strict=True)
+        scale = logits.flatten(1).std(1).tolist()  # of the held-out ones, which came last
+        reported = torch.stack(self.reported).mean(0).tolist()
+        self.reported.clear()
+        numbers = zip(train_loss, test_loss, train_right, test_right, scale, reported, strict=True)
         return [Measured(self.steps, *row) for row in numbers]
 
     def train(self, probes: Sequence[int]) -> list[list[Measured]]:

@@ -1,6 +1,6 @@
 """Layer drop: a draw decides whether a whole layer runs. A lost draw changes not a mask but the graph.
 
-Source: G. Huang et al., "Deep Networks with Stochastic Depth", ECCV 2016; without its scaling, which is not the subject.
+Source: G. Huang et al., "Deep Networks with Stochastic Depth", ECCV 2016; without its scaling, which matters not here.
 """
 
 from __future__ import annotations

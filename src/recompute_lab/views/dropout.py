@@ -22,6 +22,7 @@ GREEN = "#009E73"
 _LOOKS = {
     "baseline": (INK, "-", "o"),
     "replayed": (GREY, "none", "o"),
+    "no dropout": (SKY, "-", "v"),
     "lost": (VERMILLION, "--", "s"),
     "off": (BLUE, ":", "^"),
     "lost, loss inside": (GREEN, "-.", "D"),
@@ -83,7 +84,8 @@ def expected_gradients(
             (least_squares, VERMILLION, "--", "formula: least squares alone"),
         ):
             for place, value in zip(places, formula.tolist(), strict=True):
-                panel.plot([place - 0.42, place + 0.42], [value, value], color=colour, linestyle=line, lw=2, label=label)
+                ends = [place - 0.42, place + 0.42]
+                panel.plot(ends, [value, value], color=colour, linestyle=line, lw=2, label=label)
                 label = None
         bars = (errors * row.estimate.error).tolist()
         panel.errorbar(
@@ -110,15 +112,16 @@ def divergence_by_layers(curves: Mapping[float, Mapping[int, Sequence[float]]]) 
     for i, ((p, by_layers), (mark, colour)) in enumerate(zip(sorted(curves.items()), looks, strict=False)):
         layers = sorted(by_layers)
         means = [sum(by_layers[k]) / len(by_layers[k]) for k in layers]
-        reach = [[m - min(by_layers[k]), max(by_layers[k]) - m] for k, m in zip(layers, means, strict=True)]
+        below = [m - min(by_layers[k]) for k, m in zip(layers, means, strict=True)]
+        above = [max(by_layers[k]) - m for k, m in zip(layers, means, strict=True)]
         beside = [k * 1.03 ** (i - (len(curves) - 1) / 2) for k in layers]  # so that bars do not cover each other
-        axes.errorbar(beside, means, list(zip(*reach, strict=True)), fmt=f"{mark}-", color=colour, ms=5, lw=1.2, capsize=2)
+        axes.errorbar(beside, means, [below, above], fmt=f"{mark}-", color=colour, ms=5, lw=1.2, capsize=2)
         axes.annotate(f"p = {p:g}", (layers[-1] * 1.12, means[-1]), va="center")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(layers, [str(k) for k in layers])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlim(layers[0] / 1.2, layers[-1] * 1.55)
+    axes.set_xlim(layers[0] / 1.2, layers[-1] * 1.7)
     _plain_log_ticks(axes, [e for by_layers in curves.values() for errors in by_layers.values() for e in errors])
     axes.set_xlabel("layers with dropout")
     axes.set_ylabel("relative gradient error, one step")
@@ -130,7 +133,8 @@ def _plain_log_ticks(axes: Axes, values: Sequence[float]) -> None:
     """Ticks at powers of ten, in plain figures; at 2 and 5 times them as well, where there is room."""
     low, high = min(values) * 0.85, max(values) * 1.18
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [t * 10.0**n for n in powers for t in ((1, 2, 5) if high < 100 * low else (1,)) if low <= t * 10.0**n <= high]
+    steps = (1, 2, 5) if high < 100 * low else (1,)
+    ticks = [t * 10.0**n for n in powers for t in steps if low <= t * 10.0**n <= high]
     axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylim(low, high)
