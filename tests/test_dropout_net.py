@@ -8,6 +8,7 @@ from matplotlib.text import Text
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, Strategy
 from recompute_lab.instruments.directions import Direction, mean_cosine
+from recompute_lab.instruments.estimates import Estimate
 from recompute_lab.instruments.gradients import divergence
 from recompute_lab.instruments.own_checkpoint import NAIVE, OwnCheckpoint
 from recompute_lab.lessons.dropout import (
@@ -150,6 +151,18 @@ def test_in_the_network_too_lost_and_off_are_biased_the_same_way(draws):
     lost, off = (draws[name] - draws["baseline"] for name in ("lost", "off"))
     assert mean_cosine(lost, off) > 0.9
     assert torch.equal(draws["replayed"], draws["baseline"])
+
+
+def test_block_by_block_lost_and_off_have_the_same_expectation(draws):
+    """The squares of standard scores are 1 on average where the difference is noise alone."""
+
+    def squares(difference):
+        estimate = Estimate.of(difference)
+        there = estimate.error > 0  # a unit that is dead on this batch has no gradient at all
+        return float((estimate.mean[there] / estimate.error[there]).square().mean())
+
+    assert squares(draws["lost"] - draws["off"]) == pytest.approx(1, abs=0.3)
+    assert squares(draws["off"] - draws["baseline"]) > 2
 
 
 def test_the_mean_gradient_of_a_lost_mask_is_close_to_the_full_one_but_not_it(draws):

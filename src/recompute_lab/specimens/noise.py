@@ -2,7 +2,7 @@
 
 Each kind of noise has `noisy(x)`, [...] -> [...], whose expectation is x, and `variance(x)`, the variance of each of
 its elements. A mask is made by `torch.rand` and a comparison, not by `torch.nn.Dropout`: so it is the same numbers on
-every CPU, and with the noise off the multiplication stays, with a mask of ones, and as many tensors are saved as before.
+every CPU, and with the noise off the multiplication stays, with a mask of ones, and as many tensors are saved.
 """
 
 from __future__ import annotations
