@@ -11,12 +11,13 @@ PY    := .venv/bin/python
 # three times as fast, and compute the same.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help setup lab test lint unit learner solved browser notebooks bench lock
+.PHONY: help setup lab test lint unit learner solved browser notebooks studies bench lock
 
 help:
 	@echo "make lab        install into .venv (once) and open JupyterLab on the first lesson"
 	@echo "make test       run every check: lint, unit tests, all notebooks, browser tests"
 	@echo "make notebooks  rebuild the notebooks from notebooks/source (ONLY=01 for one; TIMEOUT=180 seconds each)"
+	@echo "make studies    train what lesson 04 shows (minutes; goes on where it was stopped)"
 	@echo "make bench      measure what the lab's tools cost"
 	@echo "make lock       resolve requirements.lock anew (needs uv)"
 	@echo "Settings: PYTHON=python3.12 (3.11 to 3.14), PORT=8888"
@@ -63,6 +64,9 @@ browser: setup
 
 notebooks: setup
 	@$(PY) notebooks/build.py --timeout $(TIMEOUT) $(if $(ONLY),--only $(ONLY))
+
+studies: setup
+	@$(PY) notebooks/studies/dropout.py
 
 bench: setup
 	@$(PY) tests/bench.py

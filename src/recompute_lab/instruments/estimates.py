@@ -12,7 +12,7 @@ import torch
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean of `draws` vectors, [d], the standard error of each component, [d], and the trace of their covariance."""
+    """The mean of `draws` vectors, [d], each component's standard error, [d], and the trace of their covariance."""
 
     mean: torch.Tensor
     error: torch.Tensor
@@ -40,11 +40,6 @@ def allowed_errors(comparisons: int, wrong_alarm: float = 0.01) -> float:
     Source: Bonferroni's inequality, with normal errors; exact enough for thousands of draws.
     """
     return NormalDist().inv_cdf(1 - wrong_alarm / (2 * comparisons))
-
-
-def cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The cosine of the angle between vectors, over the last dimension; shapes are broadcast."""
-    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Problem:
 
 
 def problem(n: int = 8, d: int = 5, seed: int = 0) -> Problem:
-    """Standard normal inputs of different scales, targets of a linear rule with noise, and weights beside the rule's."""
+    """Normal inputs of different scales, targets of a linear rule with noise, and weights beside the rule's."""
     generator = torch.Generator().manual_seed(seed)
     normal = [torch.randn(size, generator=generator, dtype=torch.float64) for size in ((n, d), (d,), (n,), (d,))]
     x = normal[0] * torch.linspace(0.5, 1.5, d, dtype=torch.float64)

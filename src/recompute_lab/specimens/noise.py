@@ -1,8 +1,8 @@
 """Noise on activations, of mean zero or one, drawn from torch's default generator; and a switch that turns it off.
 
-Each kind of noise has `noisy(x)`, [...] -> [...], whose expectation is x, and `variance(x)`, the variance of each of its
-elements. A mask is made by `torch.rand` and a comparison, not by `torch.nn.Dropout`: so it is the same numbers on every
-CPU, and with the noise off the multiplication stays, with a mask of ones, and as many tensors are saved as before.
+Each kind of noise has `noisy(x)`, [...] -> [...], whose expectation is x, and `variance(x)`, the variance of each of
+its elements. A mask is made by `torch.rand` and a comparison, not by `torch.nn.Dropout`: so it is the same numbers on
+every CPU, and with the noise off the multiplication stays, with a mask of ones, and as many tensors are saved.
 """
 
 from __future__ import annotations

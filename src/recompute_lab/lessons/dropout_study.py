@@ -1,0 +1,96 @@
+"""The training study of lesson 04: how it is run, where its numbers lie, and how they are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+
+import torch
+
+from recompute_lab.instruments.estimates import Interval, paired_difference
+from recompute_lab.lessons.dropout import TREATMENTS
+from recompute_lab.specimens.dropout_training import DropoutRun, Settings
+
+SEEDS = tuple(range(16))
+PS, DEPTHS = (0.1, 0.3, 0.5), (2, 8)
+PROBES = (10, 20, 40, 70, 100, 150, 200, 250, 300, 400)  # steps after which the replicas are measured
+QUANTITIES = ("train_loss", "test_loss", "train_accuracy", "test_accuracy", "logit_scale", "reported_loss")
+DIGITS = 4  # of what is stored
+
+STORED = Path(__file__).resolve().parents[3] / "notebooks" / "data" / "dropout.json"
+
+Curves = dict[str, list[list[float]]]  # per quantity, [probes][seeds]
+
+
+def conditions() -> Iterator[tuple[str, float, int, str]]:
+    """The key, p, depth and treatment of every run of the study; for each depth, one run without dropout first."""
+    for depth in DEPTHS:
+        for p, treatment in [(0.0, "baseline"), *product(PS, TREATMENTS)]:
+            yield key(p, depth, treatment), p, depth, treatment
+
+
+def key(p: float, depth: int, treatment: str) -> str:
+    return f"p={p:g}, {depth} layers, {treatment}"
+
+
+def measure(p: float, depth: int, treatment: str, probes: tuple[int, ...] = PROBES) -> Curves:
+    """Train all seeds under a treatment, up to the last of `probes`."""
+    how = TREATMENTS[treatment]
+    measured = DropoutRun(SEEDS, p, depth, how.run, how.segment).train(probes)
+    return {q: [[float(f"{getattr(s, q):.{DIGITS}g}") for s in probe] for probe in measured] for q in QUANTITIES}
+
+
+def header() -> dict:
+    """What the numbers depend on."""
+    settings = asdict(Settings())
+    return {
+        "torch": torch.__version__,
+        "settings": settings,
+        "seeds": list(SEEDS),
+        "probes": list(PROBES),
+        "quantities": list(QUANTITIES),
+    }
+
+
+@dataclass(frozen=True)
+class Study:
+    """The stored numbers. `curves` maps a `key` to what `Measured` has, per quantity [probes][seeds]."""
+
+    torch: str
+    settings: dict
+    seeds: list[int]
+    probes: list[int]
+    quantities: list[str]
+    curves: dict[str, Curves]
+
+    def curve(self, p: float, depth: int, treatment: str, quantity: str) -> list[list[float]]:
+        """[probes][seeds]. Raises ValueError, naming what there is, for a run that is not in the study."""
+        name = key(p, depth, treatment)
+        if name not in self.curves:
+            raise ValueError(f"the study has no run '{name}'; it has: {'; '.join(self.curves)}")
+        return self.curves[name][quantity]
+
+    def final(self, p: float, depth: int, treatment: str, quantity: str) -> list[float]:
+        """One number per seed, at the end."""
+        return self.curve(p, depth, treatment, quantity)[-1]
+
+    def difference(
+        self, p: float, depth: int, treatment: str, quantity: str, against: str = "baseline", probe: int = -1
+    ) -> Interval:
+        """Treatment minus baseline, paired by seed: the mean and its 95% t interval; `probe` counts in `probes`."""
+        first, second = (self.curve(p, depth, name, quantity)[probe] for name in (treatment, against))
+        return paired_difference(first, second)
+
+
+def load(path: Path = STORED) -> Study:
+    """The stored study. Raises FileNotFoundError, with the command that makes it, where it is missing or unfinished."""
+    command = "run `make studies` in the lab's folder: it takes a few minutes"
+    if not path.is_file():
+        raise FileNotFoundError(f"the training study's numbers ({path.name}) are not there; {command}")
+    study = Study(**json.loads(path.read_text(encoding="utf-8")))
+    if missing := [name for name, *_ in conditions() if name not in study.curves]:
+        raise FileNotFoundError(f"the training study in {path.name} lacks {len(missing)} of its runs; {command}")
+    return study
