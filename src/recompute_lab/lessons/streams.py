@@ -14,12 +14,17 @@ import torch
 from torch import nn
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, REENTRANT, Strategy
+from recompute_lab.instruments.estimates import Estimate, allowed_errors
 from recompute_lab.instruments.gradients import divergence
 from recompute_lab.instruments.own_checkpoint import ALL_REPLAYED, NAIVE, TORCH_REPLAYED, OwnCheckpoint
 from recompute_lab.instruments.state import same_bits
 from recompute_lab.instruments.streams import generator_stream, process_streams
+from recompute_lab.lessons.dropout import linear_gradients
 from recompute_lab.lessons.exercise import Exercises, Hints, Wrong
-from recompute_lab.specimens.draws import DRAWS, Draw, MaskedLayers, NumpyGenerator, TorchDefault
+from recompute_lab.specimens.draws import DRAWS, Draw, MaskedLayers, NumpyDefault, NumpyGenerator, TorchDefault
+from recompute_lab.specimens.layer_drop import LayerDropNet, layers_run
+from recompute_lab.specimens.linear_dropout import Problem, expected_gradient, problem
+from recompute_lab.specimens.noise import Gaussian
 
 check = Exercises()
 hint = Hints(check)
@@ -356,3 +361,113 @@ def repair_generator(answer: Callable) -> str:
                     "recomputation still draws from a stream that nobody rewinds."
                 )
     return "fresh noise in every step, the same in both passes of a step."
+
+
+# --- Exercise 6: the expected gradient, for another noise
+
+
+@check.add(
+    "E[z zᵀ] = x xᵀ + the variances of z on the diagonal. The variance of x (1 + s ε) is s² x².",
+    "Replayed: the residual and the input have one noise, so E[z zᵀ] appears. Lost: two independent noises, so the "
+    "expectations multiply, and E[z] = x.",
+    "least squares: 2/n Xᵀ(Xw − y). The penalty's gradient: 2 s² times the mean over samples of x², times w.",
+)
+def expected_gradients(answer: Callable) -> str:
+    """`answer(x, y, w, s)` returns the expectations (replayed, lost), [d] each, for inputs times N(1, s^2).
+
+    Held against a simulation through real checkpointing, component by component.
+    """
+    case = problem(seed=3)
+    for s in (0.5, 1.0):
+        given = answer(case.x, case.y, case.w, s)
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise Wrong("return two gradients: (replayed, lost).")
+        draws = linear_gradients(case, Gaussian(s), 10_000, ("replayed", "lost"))
+        within = allowed_errors(2 * len(case.w))
+        for (name, samples), mine in zip(draws.items(), given, strict=True):
+            mine = torch.as_tensor(mine, dtype=torch.float64)
+            if mine.shape != case.w.shape:
+                raise Wrong(f"{name}: a gradient has the shape of w, {list(case.w.shape)}; got {list(mine.shape)}.")
+            off = float(Estimate.of(samples).errors_from(mine).abs().max())
+            if off > within:
+                raise Wrong(
+                    f"{name}, s = {s:g}: {off:.0f} standard errors from what {len(samples):,} checkpointed steps "
+                    f"average to; chance allows {within:.1f}. {_guess(mine, case, s)}"
+                )
+    return "your formulas are what checkpointed steps average to, replayed and lost: the penalty is there, or is not."
+
+
+def _guess(mine: torch.Tensor, case: Problem, s: float) -> str:
+    """What went wrong, where the answer is a known slip."""
+    least_squares, ridge = (expected_gradient(case, Gaussian(s), penalised) for penalised in (False, True))
+    slips = {
+        "That is the replayed gradient: with two noises nothing is left of the variance.": ridge,
+        "That is least squares alone: one noise in both factors adds its variance.": least_squares,
+        "Twice that: the square's derivative has a factor 2.": ridge / 2,
+        "Twice that: the square's derivative has a factor 2. ": least_squares / 2,
+        "The mean over the samples, not the sum: divide by n.": least_squares * len(case.y),
+        "The variance is s², not s.": least_squares + (ridge - least_squares) / s,
+    }
+    known = [slip for slip, value in slips.items() if torch.allclose(mine, value, rtol=1e-6)]
+    return known[0].strip() if known else "Write down E[z zᵀ] for one noise, and E[z] E[z]ᵀ for two."
+
+
+# --- Exercise 7: symptom and mechanism
+
+SYMPTOMS = ("right", "silent", "count")
+MECHANISMS = ("replayed", "replay switched off", "a stream that nobody rewinds", "the draw decides the graph")
+
+
+def _layer_drop() -> str:
+    """One step of a network whose recomputation runs fewer layers than its forward."""
+    seed = next(s for s in range(100) if sum((passes := layers_run(0.25, 8, s))[0]) > sum(passes[1]))
+    seed_everything(seed)
+    return divergence(LayerDropNet(0.25, 8), rows(), strategy=NON_REENTRANT_LOST).outcome
+
+
+def _masked(draw: Draw, strategy: Strategy) -> str:
+    return divergence(MaskedLayers(draw), rows(), strategy=strategy).outcome
+
+
+CASES: dict[str, tuple[str, str, Callable[[], str]]] = {
+    "A": ("nn.Dropout, use_reentrant=False, nothing else", "replayed", lambda: _masked(TorchDefault(), NON_REENTRANT)),
+    "B": (
+        "nn.Dropout, use_reentrant=True, preserve_rng_state=False",
+        "replay switched off",
+        lambda: _masked(TorchDefault(), REENTRANT_LOST),
+    ),
+    "C": (
+        "masks from np.random, use_reentrant=False",
+        "a stream that nobody rewinds",
+        lambda: _masked(NumpyDefault(), NON_REENTRANT),
+    ),
+    "D": (
+        "layers skipped by torch.rand, preserve_rng_state=False; the recomputation skips more of them",
+        "the draw decides the graph",
+        _layer_drop,
+    ),
+}
+
+
+@check.add(
+    "A mask changes values, never shapes. What does a skipped layer change?",
+    "By default both implementations rewind torch's own default generators, and nothing else.",
+)
+def diagnose(answer: dict) -> str:
+    """`answer[case] = (symptom, mechanism)`; the symptoms are measured."""
+    if not isinstance(answer, dict) or set(answer) != set(CASES):
+        raise Wrong(f"answer for the cases {', '.join(CASES)}.")
+    with _streams_kept():
+        for case, (told, mechanism, run) in CASES.items():
+            given = answer[case]
+            if not isinstance(given, tuple | list) or len(given) != 2:
+                raise Wrong(f"{case}: give a pair, (symptom, mechanism).")
+            for said, choices in zip(given, (SYMPTOMS, MECHANISMS), strict=True):
+                if said not in choices:
+                    raise Wrong(f"{case}: {said!r} is none of {', '.join(map(repr, choices))}.")
+            found = {"fine": "right"}.get(outcome := run(), outcome)
+            if given[0] != found:
+                raise Wrong(f"{case} ({told}): you said {given[0]!r}; run, it is {found!r}.")
+            if given[1] != mechanism:
+                raise Wrong(f"{case} ({told}): the symptom is right; the mechanism is not {given[1]!r}.")
+    return "symptom and mechanism. A senior engineer adds the class: not a function of its arguments."
