@@ -72,6 +72,18 @@ def test_lost_and_off_end_with_a_worse_held_out_loss_where_much_is_dropped(store
 
 
 @pytest.mark.parametrize(("p", "depth"), EVERY)
+def test_lost_and_off_let_the_logits_grow_whatever_is_dropped(stored, p, depth):
+    for treatment in ("lost", "off"):
+        assert stored.difference(p, depth, treatment, "logit_scale").low > 0.4
+
+
+def test_what_the_run_reports_shows_it_where_the_training_loss_does_not(stored):
+    for depth in DEPTHS:
+        assert stored.difference(0.5, depth, "lost", "reported_loss").low > 0.09
+    assert not stored.difference(0.5, 8, "lost", "train_loss").excludes_zero
+
+
+@pytest.mark.parametrize(("p", "depth"), EVERY)
 def test_with_the_loss_inside_a_lost_mask_does_nothing_that_shows(stored, p, depth):
     for quantity in ("train_loss", "test_loss", "test_accuracy"):
         assert not stored.difference(p, depth, "lost, loss inside", quantity).excludes_zero

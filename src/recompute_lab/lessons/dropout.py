@@ -98,8 +98,8 @@ def divergences(
     segment: str = "block",
     *,
     depth: int = 16,
-    seeds: Sequence[int] = range(16),
-    images: int = 50,
+    seeds: Sequence[int] = range(8),
+    images: int = 20,
 ) -> list[float]:
     """Per seed, the relative error |g - b| / |b| of the gradient of all weights, in one step of a network of that seed.
 
@@ -117,7 +117,7 @@ def network_gradients(
     p: float = 0.3,
     depth: int = 2,
     trained: int = 100,
-    draws: int = 256,
+    draws: int = 128,
     seed: int = 0,
     treatments: Iterable[str] = TREATMENTS,
     segment: str = "block",

@@ -3,10 +3,10 @@
 Replicas cost little more than one network of this size, which is mostly overhead; and spread over seeds is what the
 lesson needs. Tensors have the replica as their first dimension: S replicas, B images each.
 
-A block's output is linear in its mask. With each block a segment of its own, the inputs of all blocks are the forward's,
-and the gradient is a product in which each mask of the recomputation occurs once: its mean over fresh, independent masks
-is the gradient with all of them one. So "lost" and "off" have the same expectation, as in the linear unit. In one
-segment of several blocks they have not: there the recomputed masks also change what later blocks are given.
+A block's output is linear in its mask. With each block a segment of its own, the inputs of all blocks are the
+forward's, and the gradient is a product in which each mask of the recomputation occurs once: its mean over fresh,
+independent masks is the gradient with all of them one. So "lost" and "off" have the same expectation, as in the linear
+unit. In one segment of several blocks they have not: there the recomputed masks change what later blocks are given.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def divergence_by_layers(curves: Mapping[float, Mapping[int, Sequence[float]]]) 
         above = [max(by_layers[k]) - m for k, m in zip(layers, means, strict=True)]
         beside = [k * 1.03 ** (i - (len(curves) - 1) / 2) for k in layers]  # so that bars do not cover each other
         axes.errorbar(beside, means, [below, above], fmt=f"{mark}-", color=colour, ms=5, lw=1.2, capsize=2)
-        axes.annotate(f"p = {p:g}", (layers[-1] * 1.12, means[-1]), va="center")
+        axes.text(layers[-1] * 1.14, means[-1], f"p = {p:g}", va="center", bbox={"fc": "white", "ec": "none", "pad": 1})
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(layers, [str(k) for k in layers])
