@@ -1,0 +1,215 @@
+"""Figures of lesson 03: every outcome in words and told apart without colour, every error at its place."""
+
+import math
+from collections import Counter
+
+import matplotlib
+import pytest
+from matplotlib.patches import Rectangle
+
+from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, REENTRANT
+from recompute_lab.instruments.gradients import Divergence, Row, divergence
+from recompute_lab.lessons import loud_or_silent
+from recompute_lab.views import outcomes, style
+from recompute_lab.views.divergence import EQUAL, MISSING, over_steps, per_layer
+from recompute_lab.views.outcomes import Point, brief, damage, loudness
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return list(loud_or_silent.matrix())
+
+
+def texts(made) -> list[str]:
+    return [t.get_text() for t in made.findobj(matplotlib.text.Text) if t.get_text()]
+
+
+@style.styled
+def drawn(made):
+    """Laid out: what overlaps, overlaps now."""
+    made.draw_without_rendering()
+    return made
+
+
+def boxes_of(texts) -> list:
+    return [matplotlib.text.Text.get_window_extent(text) for text in texts]  # without the arrow of an annotation
+
+
+def lines(made, **wanted):
+    found = made.findobj(lambda a: isinstance(a, matplotlib.lines.Line2D))
+    return [line for line in found if all(getattr(line, f"get_{k}")() == v for k, v in wanted.items())]
+
+
+# --- the matrix
+
+
+def test_the_matrix_says_every_outcome_in_words(cells):
+    shown = texts(outcomes.matrix(cells))
+    for word in ("count", "metadata", "more"):
+        assert word in shown
+    for _, _, result in cells:
+        if result.raised is None:
+            assert any(f"{result.outcome} {brief(damage(result))}" in text for text in shown)
+        if result.missing:
+            assert any("2 missing" in text for text in shown)
+        if result.unexpected:
+            assert any("2 extra" in text for text in shown)
+
+
+def test_boxes_cover_every_cell_once(cells):
+    boxes = [p for p in outcomes.matrix(cells).axes[0].patches if isinstance(p, Rectangle)]
+    columns = Counter()
+    for box in boxes:
+        row = math.floor(box.get_y())
+        columns.update((row, x) for x in range(math.floor(box.get_x()), math.ceil(box.get_x() + box.get_width())))
+    assert columns == Counter({(row, column): 1 for row in range(10) for column in range(8)})
+
+
+def test_outcomes_are_told_apart_without_colour():
+    looks = [outcomes._LOUD, outcomes._FINE, outcomes._SILENT]
+    assert len({look.get("hatch") for look in looks}) == 3
+
+
+def test_no_text_of_the_matrix_is_small_or_leaves_the_page(cells):
+    made = drawn(outcomes.matrix(cells))
+    width, height = made.get_size_inches() * made.dpi
+    for text in made.findobj(matplotlib.text.Text):
+        if text.get_text():
+            assert text.get_fontsize() >= 8, text
+            box = text.get_window_extent()
+            assert box.x0 >= -1 and box.x1 <= width + 1 and box.y0 >= -1 and box.y1 <= height + 1, text
+
+
+def test_a_matrix_is_whole_or_refused_in_a_sentence(cells):
+    with pytest.raises(ValueError, match="no cells"):
+        outcomes.matrix([])
+    with pytest.raises(ValueError, match="two results for scale per vector"):
+        outcomes.matrix([*cells, cells[0]])
+    with pytest.raises(ValueError, match="no result for early exit, false, then true, under non-reentrant"):
+        outcomes.matrix(cells[:-1])
+    with pytest.raises(ValueError, match="plain is none"):
+        outcomes.matrix([(cells[0][0], PLAIN, cells[0][2])])
+
+
+@pytest.mark.parametrize(
+    "error, text", [(0, "0"), (8.9e-7, "9e-7"), (1.234, "1.2"), (1.0, "1.0"), (42, "42"), (0.034, "0.034")]
+)
+def test_errors_in_brief(error, text):
+    assert brief(error) == text
+
+
+# --- loudness
+
+
+def points(cells):
+    cost = {(f.branch, f.direction): damage(d) for f, s, d in cells if s.use_reentrant}
+    for f, s, d in cells:
+        implementation = "reentrant" if s.use_reentrant else "non-reentrant"
+        loud = d.raised is not None
+        error = cost[f.branch, f.direction] if loud else damage(d)
+        yield Point(f"{f.branch}: {f.direction}", implementation, loud, error)
+
+
+def test_all_four_corners_say_what_stands_there(cells):
+    shown = texts(loudness(points(cells)))
+    assert all(sum(f"{a} and {b}" in text for text in shown) == 1
+               for a in ("loud", "silent") for b in ("harmless", "harmful"))  # fmt: skip
+
+
+def test_labels_of_points_do_not_touch(cells):
+    made = drawn(loudness(points(cells)))
+    boxes = boxes_of(made.axes[0].texts)
+    assert len(boxes) > 20
+    for i, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:i]), made.axes[0].texts[i]
+
+
+def test_implementations_have_marks_of_their_own(cells):
+    made = loudness(points(cells))
+    assert {line.get_marker() for line in lines(made, linestyle="None")} >= {"o", "s"}
+
+
+def test_points_that_cannot_be_drawn_are_refused():
+    with pytest.raises(ValueError, match="no points"):
+        loudness([])
+    with pytest.raises(ValueError, match="that of b is not"):
+        loudness([Point("a", "x", True, 1.0), Point("b", "x", True, math.nan)])
+    with pytest.raises(ValueError, match="none for 4"):
+        loudness([Point("a", str(i), True, 1.0) for i in range(5)])
+
+
+def test_errors_outside_the_axes_stand_at_their_edge():
+    axes = loudness([Point("a", "x", True, 0.0), Point("b", "x", False, math.inf)]).axes[0]
+    assert {x for line in lines(axes, marker="o") for x in line.get_xdata()} == {1e-8, 10.0}
+
+
+# --- divergence
+
+
+def rows(**errors: float) -> list[Row]:
+    return [Row(name.replace("_", "."), error, 1.0, error == 0) for name, error in errors.items()]
+
+
+def test_zero_has_a_floor_and_missing_an_empty_mark():
+    result = Divergence("s", rows(m_a=0.0, m_b=1e-7, m_c=0.5), missing=["m.d"], unexpected=["m.e"])
+    made = per_layer({"one": result})
+    (line,) = lines(made, label="one")[:1]
+    assert list(line.get_ydata())[:3] == [EQUAL, 1e-7, 0.5]
+    (missing,) = lines(made, gid="missing")
+    assert list(missing.get_ydata()) == [MISSING] and missing.get_markerfacecolor() == "white"
+    (unexpected,) = lines(made, gid="unexpected")
+    assert unexpected.get_marker() == "X"
+    assert {"missing", "the plain run has none", "no more than rounding"} <= set(texts(made))
+    assert "equal,\nbit for bit" in texts(made)
+
+
+def test_parameters_stand_in_the_order_of_the_forward():
+    route = loud_or_silent.flip("route", "true, then false")
+    both = {s.name: divergence(route.segment, route.x, strategy=s) for s in (NON_REENTRANT, REENTRANT)}
+    made = drawn(per_layer(both))
+    names = [t.get_text() for t in made.axes[0].get_xticklabels()]
+    assert names[0] == "layers.0.weight" and names[-1] == "args[0]"
+    assert names.index("update.bias") < names.index("branch.long.weight") < names.index("branch.short.bias")
+
+
+def test_a_series_that_raised_is_named():
+    scale = loud_or_silent.flip("scale per vector", "true, then false")
+    made = per_layer({"a": divergence(scale.segment, scale.x, strategy=NON_REENTRANT)})
+    assert "a: raised (count)" in texts(made)
+
+
+def test_infinite_errors_and_many_parameters_are_drawn():
+    many = Divergence("s", [Row(f"m.{i}", math.inf, 0.0, False) for i in range(200)])
+    made = drawn(per_layer({"a": many}))
+    assert len(made.axes[0].get_xticklabels()) <= 26
+
+
+@pytest.mark.parametrize("draw", [per_layer, over_steps])
+def test_series_are_some_and_not_too_many(draw):
+    with pytest.raises(ValueError, match="nothing to draw"):
+        draw({})
+    with pytest.raises(ValueError, match="at most 5"):
+        draw({str(i): [1.0] for i in range(6)})
+
+
+def test_steps_have_the_same_floor_and_names_at_their_ends():
+    made = drawn(over_steps({"plain": [0.0] * 9, "gate": [1e-7] * 4 + [1.2] * 5, "cap": [2e-7] * 6},
+                            first=5, died={"cap": "raised"}))  # fmt: skip
+    (plain,) = lines(made, label="plain")
+    assert set(plain.get_ydata()) == {EQUAL} and list(plain.get_xdata())[0] == 5
+    assert {"plain", "gate", "cap: raised"} <= set(texts(made))
+    assert any(line.get_marker() == "X" for line in lines(made))
+
+
+def test_names_at_the_ends_do_not_touch():
+    made = drawn(over_steps({str(i) * 8: [1e-7, 1.0 + i / 100] for i in range(5)}))
+    boxes = boxes_of(t for t in made.axes[0].texts if len(t.get_text()) == 8)
+    assert len(boxes) == 5
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_steps_that_make_no_sense_are_refused():
+    with pytest.raises(ValueError, match="no steps in a"):
+        over_steps({"a": []})
+    with pytest.raises(ValueError, match="b died, and is none of the series"):
+        over_steps({"a": [1.0]}, died={"b": "count"})
