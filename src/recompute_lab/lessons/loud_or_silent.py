@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -16,6 +16,7 @@ from recompute_lab.instruments.nondeterminism import Nudge
 from recompute_lab.lessons.exercise import Exercises, Hints, Wrong
 from recompute_lab.specimens.branches import BRANCHES, BranchingSegment
 from recompute_lab.specimens.digits import digit_sequences
+from recompute_lab.views.outcomes import Point, damage
 
 check = Exercises()
 hint = Hints(check)
@@ -81,12 +82,39 @@ def matrix(seed: int = 0) -> Iterator[tuple[Flip, Strategy, Divergence]]:
             yield case, strategy, divergence(case.segment, case.x, strategy=strategy)
 
 
+def loudness(cells: Iterable[tuple[Flip, Strategy, Divergence]]) -> list[Point]:
+    """Each flip under both implementations with their defaults: noticed or not, and how harmful.
+
+    Where a run raised, the harm is that of the same flip under the reentrant implementation, which notices nothing.
+    """
+    defaults = [cell for cell in cells if cell[1].early_stop and cell[1].determinism_check == "default"]
+    unnoticed = {(case.branch, case.direction): damage(r) for case, s, r in defaults if s.use_reentrant}
+    return [
+        Point(
+            f"{case.branch}, {case.direction}",
+            "reentrant" if s.use_reentrant else "non-reentrant",
+            r.raised is not None,
+            damage(r) if r.raised is None else unnoticed[case.branch, case.direction],
+        )
+        for case, s, r in defaults
+    ]
+
+
 @dataclass
 class Training:
     """Of each step: the loss, and the gradient of all parameters as one vector (float32; zeros where there is none)."""
 
     losses: list[float]
     gradients: list[torch.Tensor]
+
+    @property
+    def loss(self) -> float:
+        """The mean of the last five losses."""
+        return sum(self.losses[-5:]) / len(self.losses[-5:])
+
+    @property
+    def finite(self) -> bool:
+        return all(bool(gradient.isfinite().all()) for gradient in self.gradients)
 
     def distances(self, baseline: Training) -> list[float]:
         """Step by step, the relative error |g - b| / |b| of this run's gradient g against the baseline's b."""
