@@ -10,7 +10,6 @@ with a history, the values are put back, the history is not.
 from __future__ import annotations
 
 import functools
-import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,6 +18,8 @@ from types import BuiltinMethodType, CellType, FunctionType, MethodType, ModuleT
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+
+from recompute_lab.instruments.streams import generator_stream, is_generator, process_streams
 
 _CONTAINERS = (list, dict, set, deque)
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
@@ -40,12 +41,13 @@ class Snapshot:
         self._attributes: list[tuple[str, dict, dict]] = []
         self._containers: list[tuple[str, object, object]] = []
         self._cells: list[tuple[str, CellType, object]] = []
-        self._generators: list[tuple[object, object]] = []
+        self._streams = process_streams()
         self._walk(segment, args, kwargs)
         # `.data` is the same memory under a version counter of its own: writing to it upsets no graph of the caller's.
         self._held = {name: (t.data, t.detach().clone(), t.requires_grad) for name, t in self.tensors.items()}
         self._grads = [(tensor, tensor.grad) for tensor in self._bearers_of_grads()]
-        self._streams, self._switches = _streams(), _switches()
+        self._states = [stream.read() for stream in self._streams]
+        self._switches = _switches()
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """The leaf tensors that require grad, by name."""
@@ -69,9 +71,8 @@ class Snapshot:
             _put_back(tensor, *self._held[name])
         for tensor, grad in self._grads:
             tensor.grad = grad
-        for generator, state in self._generators:
-            _set_generator(generator, state)
-        _rewind(self._streams)
+        for stream, state in zip(self._streams, self._states, strict=True):
+            stream.write(state)
         for switch, position in _switches().items():
             if position != self._switches[switch]:
                 switch(self._switches[switch])
@@ -125,8 +126,8 @@ class Snapshot:
         """Note one object; yield (name, object) for what can be reached from it."""
         if isinstance(value, torch.Tensor):
             self._note_tensor(name or "segment", value)
-        elif _is_generator(value):
-            self._generators.append((value, _generator_state(value)))
+        elif is_generator(value):
+            self._streams.append(generator_stream(value))
         elif isinstance(value, MethodType | BuiltinMethodType):
             yield name, value.__self__
             yield name, getattr(value, "__func__", None)
@@ -258,39 +259,6 @@ def _copied(value, inside: tuple[int, ...] = ()):
     return type(value), *(_copied(member, (*inside, id(value))) for member in members)
 
 
-def _is_generator(value) -> bool:
-    numpy = sys.modules.get("numpy")
-    kinds = (torch.Generator, random.Random) + ((numpy.random.Generator, numpy.random.RandomState) if numpy else ())
-    return isinstance(value, kinds)
-
-
-def _generator_state(generator):
-    if isinstance(generator, torch.Generator):
-        return generator.get_state()
-    if isinstance(generator, random.Random):
-        return generator.getstate()
-    return generator.bit_generator.state if hasattr(generator, "bit_generator") else generator.get_state()
-
-
-def _set_generator(generator, state) -> None:
-    if isinstance(generator, random.Random):
-        generator.setstate(state)
-    elif hasattr(generator, "bit_generator"):
-        generator.bit_generator.state = state
-    else:
-        generator.set_state(state)
-
-
-def _streams() -> dict:
-    """The random streams that belong to the process: torch's, Python's, and NumPy's where it is loaded."""
-    streams = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        streams["cuda"] = torch.cuda.get_rng_state_all()
-    if "numpy" in sys.modules:
-        streams["numpy"] = sys.modules["numpy"].random.get_state()
-    return streams
-
-
 def _switches() -> dict[Callable, object]:
     """Where torch's switches stand, by the function that sets each."""
     return {
@@ -299,12 +267,3 @@ def _switches() -> dict[Callable, object]:
         torch.set_deterministic_debug_mode: torch.get_deterministic_debug_mode(),
         torch.set_default_dtype: torch.get_default_dtype(),
     }
-
-
-def _rewind(streams: dict) -> None:
-    torch.set_rng_state(streams["torch"])
-    random.setstate(streams["python"])
-    if "cuda" in streams:
-        torch.cuda.set_rng_state_all(streams["cuda"])
-    if "numpy" in streams:
-        sys.modules["numpy"].random.set_state(streams["numpy"])

@@ -1,0 +1,91 @@
+"""Random streams: what can be read, and rewound.
+
+A stream is whatever random draws come from: torch's default generator of each device, Python's, NumPy's, and generators
+that somebody made. Each is read and written by a pair of functions.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Stream:
+    """`write(read())` takes the stream back to where it stood at `read`."""
+
+    name: str
+    read: Callable[[], object]
+    write: Callable[[object], None]
+
+
+def torch_cpu() -> Stream:
+    return Stream("torch", torch.get_rng_state, torch.set_rng_state)
+
+
+def torch_device(device: torch.device) -> Stream:
+    """The default generator of a device other than the CPU."""
+    module = torch.get_device_module(device)
+    write = functools.partial(_write_device, module, device)
+    return Stream(str(device), functools.partial(module.get_rng_state, device), write)
+
+
+def _write_device(module, device: torch.device, state) -> None:
+    module.set_rng_state(state, device)
+
+
+def torch_streams(tensors: Iterable[torch.Tensor] = ()) -> list[Stream]:
+    """torch's default generators of the CPU and of every device that one of the tensors lives on."""
+    devices = sorted({t.device for t in tensors if t.device.type not in ("cpu", "meta")}, key=str)
+    return [torch_cpu(), *map(torch_device, devices)]
+
+
+def process_streams() -> list[Stream]:
+    """All that belong to the process: torch's on every device in use, Python's, and NumPy's where it is loaded."""
+    streams = [torch_cpu(), Stream("Python", random.getstate, random.setstate)]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        streams.append(Stream("CUDA", torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all))
+    if numpy := sys.modules.get("numpy"):
+        streams.append(Stream("NumPy", numpy.random.get_state, numpy.random.set_state))
+    return streams
+
+
+def is_generator(value) -> bool:
+    """True for torch's, Python's and NumPy's generator objects."""
+    numpy = sys.modules.get("numpy")
+    kinds = (torch.Generator, random.Random) + ((numpy.random.Generator, numpy.random.RandomState) if numpy else ())
+    return isinstance(value, kinds)
+
+
+def generator_stream(generator, name: str = "a generator") -> Stream:
+    """The stream of a generator object. Raises TypeError for what is none."""
+    if not is_generator(generator):
+        raise TypeError(
+            "a generator is a torch.Generator, a random.Random, or one of NumPy's (default_rng, RandomState); got "
+            f"{type(generator).__name__}"
+        )
+    if isinstance(generator, random.Random):
+        return Stream(name, generator.getstate, generator.setstate)
+    if hasattr(generator, "bit_generator"):
+        bits = generator.bit_generator
+        return Stream(name, lambda: bits.state, functools.partial(setattr, bits, "state"))
+    return Stream(name, generator.get_state, generator.set_state)
+
+
+@contextmanager
+def rewound(streams: Sequence[Stream], states: Sequence) -> Iterator[None]:
+    """Inside, every stream stands where `states` says; afterwards, where it stood before."""
+    now = [stream.read() for stream in streams]
+    try:
+        for stream, state in zip(streams, states, strict=True):
+            stream.write(state)
+        yield
+    finally:
+        for stream, state in zip(streams, now, strict=True):
+            stream.write(state)
