@@ -1,18 +1,26 @@
-"""Figures of lesson 03: every outcome in words and told apart without colour, every error at its place."""
+"""Lesson 03's figures and panel: every outcome in words and told apart without colour, every error at its place."""
 
+import io
 import math
 from collections import Counter
+from itertools import product
 
 import matplotlib
 import pytest
 from matplotlib.patches import Rectangle
+from PIL import Image
 
-from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, REENTRANT
+from recompute_lab.instruments.checkpointing import NO_EARLY_STOP, NON_REENTRANT, PLAIN, REENTRANT, Passes, Strategy
 from recompute_lab.instruments.gradients import Divergence, Row, divergence
+from recompute_lab.instruments.ledger import Ledger
 from recompute_lab.lessons import loud_or_silent
+from recompute_lab.lessons.flip_panel import measure, panel
+from recompute_lab.lessons.loud_or_silent import BRANCHES, DIRECTIONS
 from recompute_lab.views import outcomes, style
 from recompute_lab.views.divergence import EQUAL, MISSING, over_steps, per_layer
+from recompute_lab.views.flip_panel import FlipPanel
 from recompute_lab.views.outcomes import Point, brief, damage, loudness
+from recompute_lab.views.slots import Case, sentence, slots
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +167,7 @@ def test_zero_has_a_floor_and_missing_an_empty_mark():
     assert list(missing.get_ydata()) == [MISSING] and missing.get_markerfacecolor() == "white"
     (unexpected,) = lines(made, gid="unexpected")
     assert unexpected.get_marker() == "X"
-    assert {"missing", "the plain run has none", "no more than rounding"} <= set(texts(made))
+    assert {"missing", "the plain run has none", "shaded: no more than rounding"} <= set(texts(made))
     assert "equal,\nbit for bit" in texts(made)
 
 
@@ -213,3 +221,137 @@ def test_steps_that_make_no_sense_are_refused():
         over_steps({"a": []})
     with pytest.raises(ValueError, match="b died, and is none of the series"):
         over_steps({"a": [1.0]}, died={"b": "count"})
+
+
+# --- slots
+
+FULL = "scale of full shape", "false, then true"
+
+
+def hatched(made) -> int:
+    return sum(bool(p.get_hatch()) for p in made.axes[0].patches)
+
+
+def test_a_slot_filled_with_another_tensor_is_marked():
+    case = measure(*FULL)
+    assert case.wrong == [12] and [row.operator for row in case.cut] == ["tanh"]
+    made = slots(case)
+    assert hatched(made) == 1 and {"≠", "no\nslot", "stopped early ✂", "1 to 9\nthe same"} <= set(texts(made))
+    assert "in slot 12 the forward had saved tanh's tensor (32×16), the recomputation put mul's (32×16)" in sentence(
+        case
+    )
+    assert "and stopped: it had its 12. The shapes agree, so nothing raises" in sentence(case)
+
+
+def test_empty_slots_are_drawn_empty():
+    made = slots(measure("gate", "true, then false"))
+    assert texts(made).count("nothing") == 5 and hatched(made) == 1
+    assert "no gradients: an error ended backward\n(17 tensors saved in forward, 12 in recomputation)" in texts(made)
+
+
+def test_one_tensor_too_many_is_marked():
+    made = slots(measure(*FULL, NO_EARLY_STOP))
+    assert hatched(made) == 2 and "an error ended it ✂" in texts(made)
+
+
+def test_a_route_marks_no_slot():
+    case = measure("route", "true, then false")
+    assert not case.wrong and not case.cut and not hatched(slots(case))
+    assert "same operator and shape" in sentence(case) and "nothing raises" in sentence(case)
+
+
+def test_an_early_stop_in_time_is_no_difference():
+    case = measure("early exit", "true, then false")
+    made = slots(case)
+    assert not hatched(made) and "≠" not in texts(made) and "stopped early ✂" in texts(made)
+    assert "early stop cut off what the flip would have added" in sentence(case)
+
+
+def test_reentrant_compares_nothing():
+    case = measure("gate", "true, then false", REENTRANT)
+    shown = texts(slots(case))
+    assert "no slots: the forward is run without autograd" in shown and not {"=", "≠"} & set(shown)
+    assert sentence(case).endswith("2 parameters get none at all. Early stop and determinism check mean nothing here.")
+
+
+def test_long_passes_are_cut_short():
+    rows = measure(*FULL).forward
+    first, second = Ledger(rows * 9, "returned"), Ledger(rows[:5], "returned")
+    case = Case("b", "d", NON_REENTRANT, Passes([first, second]), second.rows, Divergence("s"))
+    made = drawn(slots(case))
+    assert "+97" in texts(made) and len(made.axes[0].patches) < 25
+
+
+# --- the panel
+
+
+@pytest.fixture(scope="module")
+def shown() -> FlipPanel:
+    return panel()
+
+
+WAYS = [
+    Strategy("reentrant", True),
+    *(Strategy("n", False, *flags) for flags in product((True, False), ("default", "none"))),
+]
+
+
+@pytest.mark.parametrize("branch", BRANCHES)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_the_sentence_agrees_with_the_outcome(shown, cells, branch, direction, way):
+    shown.branch.value, shown.direction.value = branch, direction
+    shown.implementation.value = "reentrant" if way.use_reentrant else "non-reentrant"
+    shown.early_stop.value, shown.check.value = way.early_stop, way.determinism_check
+    (result,) = (
+        d for f, s, d in cells
+        if (f.branch, f.direction) == (branch, direction)
+        and (s.use_reentrant, s.early_stop, s.determinism_check)
+        == (way.use_reentrant, way.early_stop, way.determinism_check)
+    )  # fmt: skip
+    said = shown.message
+    assert said.startswith(direction.capitalize() + ": ") and said.endswith(".")
+    assert ("torch raises" in said, "nothing raises" in said) == (result.raised is not None, result.raised is None)
+    assert ("right up to rounding" in said) == (result.outcome == "fine")
+    assert ("off by up to" in said) == (result.outcome == "silent")
+    assert ("more than the forward's" in said, "fewer" in said, "The check compares shapes" in said) == tuple(
+        result.outcome == kind for kind in ("more", "count", "metadata")
+    )
+    assert Image.open(io.BytesIO(shown.picture.value)).size == (1134, 729)
+
+
+def test_what_means_nothing_is_disabled_and_keeps_its_value(shown):
+    shown.implementation.value, shown.early_stop.value, shown.check.value = "non-reentrant", False, "none"
+    assert not shown.early_stop.disabled and not shown.check.disabled
+    shown.implementation.value = "reentrant"
+    assert shown.early_stop.disabled and shown.check.disabled and "mean nothing here" in shown.message
+    shown.implementation.value = "non-reentrant"
+    assert not shown.early_stop.disabled and (shown.early_stop.value, shown.check.value) == (False, "none")
+
+
+def test_each_combination_is_measured_once():
+    asked = []
+    one = FlipPanel(lambda *of: asked.append(of) or measure(*of), BRANCHES, DIRECTIONS)
+    first = one.picture.value, one.message
+    one.branch.value = "gate"
+    assert (one.picture.value, one.message) != first
+    one.branch.value = "scale per vector"
+    assert (one.picture.value, one.message) == first and len(asked) == 2
+    one.implementation.value = "reentrant"
+    one.refresh()
+    assert len(asked) == 3
+
+
+def test_the_panel_starts_at_the_heart_of_the_lesson_and_has_labels():
+    fresh = panel()
+    assert (fresh.branch.value, fresh.direction.value) == FULL and "mul's" in fresh.message
+    labels = [
+        c.description for c in (fresh.branch, fresh.direction, fresh.implementation, fresh.early_stop, fresh.check)
+    ]
+    assert labels == ["Branch", "The guard says", "Implementation", "Early stop", "Determinism check"]
+    assert repr(fresh) == ("Panel with branch, direction, implementation, early_stop, check: run this cell to use it.")
+
+
+def test_an_unknown_branch_is_refused_in_a_sentence():
+    with pytest.raises(ValueError, match="'guess' is none of: scale per vector"):
+        measure("guess", "true, then false")

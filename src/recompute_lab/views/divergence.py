@@ -144,7 +144,7 @@ def _error_axis(axes: Axes, errors: Sequence[float]) -> float:
     axes.axhline(10 * EQUAL, color=GREY, lw=0.8, ls=(0, (1, 2)))  # the axis is broken here
     axes.axhline(1, color=GREY, lw=0.6)
     axes.text(
-        0.995, ROUNDING * 0.6, "no more than rounding", ha="right", va="top", fontsize=8,
+        0.995, 14 * EQUAL, "shaded: no more than rounding", ha="right", va="bottom", fontsize=8,
         transform=axes.get_yaxis_transform(),
     )  # fmt: skip
     axes.set_ylabel("relative gradient error")

@@ -38,7 +38,13 @@ class Number(widgets.HBox):
     def __init__(self, label: str, low: int, high: int, value: int = 0):
         self.low, self.high = low, high
         box = widgets.BoundedIntText(
-            value, min=low, max=high, description=label, style=_STYLE, layout=widgets.Layout(width="auto")
+            value,
+            min=low,
+            max=high,
+            description=label,
+            tooltip="",  # without one, ipywidgets shows the word "null"
+            style=_STYLE,
+            layout=widgets.Layout(width="auto"),
         )
         slider = widgets.IntSlider(value, min=low, max=high, readout=False, layout=widgets.Layout(width="240px"))
         super().__init__([box, slider], value=value)
@@ -56,9 +62,21 @@ def choice(label: str, options: Iterable, value) -> widgets.Dropdown:
         options=list(options),
         value=value,
         description=label,
+        tooltip="",
         style=_STYLE,
         layout=widgets.Layout(width="auto"),
     )
+
+
+class Sentence(widgets.HTML):
+    """Plain text that a screen reader speaks when it changes."""
+
+    text = traitlets.Unicode()
+
+    @traitlets.observe("text")
+    def _shown(self, change) -> None:
+        said = html.escape(change["new"])
+        self.value = f'<div role="status" aria-live="polite" style="line-height: 1.5">{said}</div>'
 
 
 _STYLE = {"description_width": "initial"}  # labels as long as they are, not cut off
@@ -73,11 +91,10 @@ class Panel(widgets.VBox):
     """
 
     def __init__(self, about: str, size: tuple[int, int], **controls: widgets.Widget):
-        self.message = ""
         self._size, self._names = size, list(controls)
         self._drawing = threading.RLock()  # JupyterLab moves controls in one thread of the kernel, cells in another
         self.picture = Picture(tooltip=about, width=size[0], layout=widgets.Layout(max_width="100%", height="auto"))
-        self.sentence = widgets.HTML()
+        self.sentence = Sentence(layout=widgets.Layout(max_width=f"{size[0]}px"))
         for name, control in controls.items():
             setattr(self, name, control)
             control.observe(partial(self._moved, name), "value")
@@ -101,12 +118,12 @@ class Panel(widgets.VBox):
             except Exception as error:  # in an observer it would vanish into the server's log
                 picture, sentence = self._nothing(), failure(error)
             self.picture.value = picture
-            self.say(sentence)
+            self.sentence.text = sentence
 
-    def say(self, sentence: str) -> None:
-        """Put the sentence below the picture, where a screen reader speaks it."""
-        self.message = sentence
-        self.sentence.value = f'<div role="status" aria-live="polite">{html.escape(sentence)}</div>'
+    @property
+    def message(self) -> str:
+        """The sentence below the picture."""
+        return self.sentence.text
 
     def _moved(self, name: str, change) -> None:
         self.refresh(name)
