@@ -1,8 +1,10 @@
 """The ledger sees what autograd saves, and nothing else changes because it looks."""
 
+import gc
 import inspect
 import random
 import sys
+import weakref
 
 import pytest
 import torch
@@ -472,3 +474,25 @@ def test_a_generator_has_not_run_and_is_told_so():
 
     with pytest.raises(TypeError, match="has not run yet"):
         record(segment, torch.ones(2, requires_grad=True))
+
+
+ALIVE = []  # a global: what `record` does to a variable of the segment's, it undoes
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("operator", [torch.exp, torch.tanh, torch.sin, lambda x: x.softmax(-1)])
+def test_what_was_recorded_is_freed(operator, backward):
+    ALIVE.clear()
+
+    def segment(x):
+        result = operator(x)
+        ALIVE.append(weakref.ref(result.untyped_storage()))
+        return result * 2
+
+    output = Recorder(segment)(leaf(4, 8))
+    if backward:
+        output.sum().backward()
+    del output
+    record(segment, leaf(4, 8))
+    gc.collect()
+    assert [reference() for reference in ALIVE] == [None, None]

@@ -152,7 +152,8 @@ class Recorder:
             hooks.__exit__()
             try:
                 with torch.enable_grad():
-                    return _Save.apply(_SWITCH, tensor)
+                    # Detached: an operator's result, kept with its history by that same operator, would never be freed.
+                    return _Save.apply(_SWITCH, tensor.detach())
             finally:
                 hooks.__enter__()
 

@@ -64,8 +64,9 @@ class Frame:
         recomputed: list[tuple] = []
 
         def fill(tensor: torch.Tensor) -> torch.Tensor:
+            tensor = tensor.detach()  # a result kept with its history, by the operator it comes from, is never freed
             if len(recomputed) < len(self.slots) and (slot := self.slots[len(recomputed)]()) is not None:
-                self.filled[slot] = tensor.detach()
+                self.filled[slot] = tensor
             recomputed.append(metadata(tensor))
             return tensor
 
