@@ -75,26 +75,24 @@ print(inspect.getsource(branches.VectorScale.forward))
 # saved*; and the implementation *counts*. Take one away at a time. What is left: an error, or wrong gradients, or nothing?
 
 # %%
-cap = flip("scale per vector", "true, then false")
-flag = flip(branches.RepairedScale, "true, then false")
+cap, flag = (flip(b, "true, then false") for b in ("scale per vector", branches.RepairedScale))
 for name, case, strategy in (
     ("all three", cap, NON_REENTRANT),
     ("the branch decides a flag only", flag, NON_REENTRANT),
     ("the other implementation", cap, REENTRANT),
 ):
-    result = divergence(case.segment, case.x, strategy=strategy)
-    told = f"no error, gradients off by less than 1e-5: {result.worst < 1e-5}"
-    print(f"{name:<31} {type(result.raised).__name__ if result.raised else told}")
+    print(f"{name:<31} {divergence(case.segment, case.x, strategy=strategy).outcome}")
 
 def outside(_, x):  # the layers are checkpointed, the branch is not
     update, stream = NON_REENTRANT(cap.model.vectors, x)
     return cap.nudge.counted(lambda u: cap.model.branch(cap.model.noise(u), stream))(update)
 
 equal = all(map(same_bits, cap.gradients(outside), cap.gradients(PLAIN)))
-print(f"{'the branch outside the region':<31} no error, gradients equal bit for bit: {equal}")
+print(f"{'the branch outside the region':<31} no error; equal, bit for bit: {equal}")
 
 # %% [markdown]
-# Two of the three are repairs: outside of the region the branch is decided once, and a flag may say what it likes. The third, the
+# (*count* is the error of lesson 01: fewer tensors in the recomputation. *fine* is no error, and gradients that are the plain run's up to
+# rounding.) Two of the three are repairs: outside of the region the branch is decided once, and a flag may say what it likes. The third, the
 # other implementation, only stops looking; for a cap that happens to be harmless, since both of its arms agree at the threshold up
 # to rounding. Now for branches whose arms do not.
 #
@@ -123,33 +121,31 @@ for branch in (branches.Gate, branches.Route, branches.EarlyExit):
 
 # %%
 cells = list(lesson.matrix())
-show(outcomes.matrix(cells), "Ten flips, eight ways to run them: what torch says, and how far the gradients are off.")
+show(outcomes.matrix(cells), "Ten flips, eight ways to run each: who notices, what it costs.")
 
-defaults = [cell for cell in cells if cell[1].name == "non-reentrant, early stop on, check default"]
-for case, _, result in defaults:
+name = "non-reentrant, early stop on, check default"
+for case, _, result in (cell for cell in cells if cell[1].name == name):
     off = "" if result.raised else f", gradients off by {result.worst:.1f}"
     print(f"{case.branch:<20} {case.direction:<17} {result.outcome}{off}")
 
 # %% [markdown]
-# *count* is the error of lesson 01 (fewer tensors in the recomputation), *metadata* a recomputed tensor of another shape, *more*
-# one tensor too many; *fine* is no error and gradients right up to rounding, *silent* no error and wrong ones.
+# *metadata* is an error too: a recomputed tensor has another shape. So is *more*: one tensor too many. *silent* is no error, and wrong
+# gradients.
 #
 # Read the picture by columns, then by rows:
 
 # %%
 def told(reentrant, **flags):
-    chosen = [
-        r.outcome
-        for _, s, r in cells
-        if s.use_reentrant is reentrant and all(getattr(s, k) == v for k, v in flags.items())
-    ]
-    return dict(sorted(Counter(chosen).items()))
+    outcomes = Counter()
+    for _, strategy, result in cells:
+        if strategy.use_reentrant is reentrant and flags.items() <= vars(strategy).items():
+            outcomes[result.outcome] += 1
+    return dict(sorted(outcomes.items()))
 
-print("reentrant, whatever the flags:     ", told(True))
-default = dict(early_stop=True, determinism_check="default")
-print("non-reentrant, defaults:           ", told(False, **default))
-print("non-reentrant, early stop off:     ", told(False, **default | {"early_stop": False}))
-print("non-reentrant, check none:         ", told(False, **default | {"determinism_check": "none"}))
+print("reentrant, whatever the flags:  ", told(True))
+print("non-reentrant, defaults:        ", told(False, early_stop=True, determinism_check="default"))
+print("non-reentrant, early stop off:  ", told(False, early_stop=False, determinism_check="default"))
+print("non-reentrant, check none:      ", told(False, early_stop=True, determinism_check="none"))
 
 # %% [markdown]
 # - The reentrant implementation raises nowhere, and its flags change nothing: torch takes them and does not use them.
@@ -205,13 +201,13 @@ for title, end in (("with early stop on:", stop), ("with it off:", more)):
 print(inspect.getsource(torch_checkpoint._default_meta_extractor))
 
 # %%
-for strategy in (NON_REENTRANT, NO_EARLY_STOP):
-    result = divergence(guarded, x, strategy=strategy)
-    print(f"{strategy.name:<30} clip: {result.outcome:<7}", end="")
-    for branch in ("scale of full shape", "gate"):
-        case = flip(branch, "false, then true")
-        print(f" {branch}: {divergence(case.segment, case.x, strategy=strategy).outcome:<7}", end="")
-    print()
+steps = {"clip, then tanh": (guarded, x)}
+for branch in ("scale of full shape", "gate"):
+    case = flip(branch, "false, then true")
+    steps[branch] = (case.segment, case.x)
+for name, step in steps.items():
+    on, off = (divergence(*step, strategy=s).outcome for s in (NON_REENTRANT, NO_EARLY_STOP))
+    print(f"{name:<20} early stop on: {on}, off: {off}")
 
 # %% [markdown]
 # `torch.utils.checkpoint.set_checkpoint_early_stop(False)`, a context manager, closes the hole: the recomputation runs to its end, and
@@ -226,26 +222,26 @@ from recompute_lab.instruments.timing import seconds
 rows = torch.randn(512, 64, requires_grad=True)
 ends_in = {
     "a tanh": nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.Tanh()),
-    "a wide linear layer": nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 2048)),
+    "a wide linear": nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 2048)),
 }
 for name, segment in ends_in.items():
-    plain, on, off = seconds(
-        *(lambda s=s, m=segment: s(m, rows).sum().backward() for s in (PLAIN, NON_REENTRANT, NO_EARLY_STOP)),
-        rounds=15,
-    )
-    print(f"ends in {name:<20} off / on: {off / on:.2f}   (on / plain: {on / plain:.2f})")
+    def step(strategy, segment=segment):
+        return lambda: strategy(segment, rows).sum().backward()
+
+    plain, on, off = seconds(*map(step, (PLAIN, NON_REENTRANT, NO_EARLY_STOP)), rounds=31)
+    print(f"ends in {name:<14} off / on: {off / on:.2f}   (on / plain: {on / plain:.2f})")
 
 # %%
-def calls_of_last(segment, strategy):
-    calls = []
-    handle = segment[-1].register_forward_hook(lambda *_: calls.append(1))
+def ends_of(layer, strategy, segment):
+    ended = []
+    handle = layer.register_forward_hook(lambda *_: ended.append(1))
     strategy(segment, rows).sum().backward()
     handle.remove()
-    return len(calls)
+    return len(ended)
 
 for name, segment in ends_in.items():
-    on, off = (calls_of_last(segment, strategy) for strategy in (NON_REENTRANT, NO_EARLY_STOP))
-    print(f"ends in {name:<20} its last layer ran to its end {on} x with early stop, {off} x without")
+    on, off = (ends_of(segment[-1], s, segment) for s in (NON_REENTRANT, NO_EARLY_STOP))
+    print(f"ends in {name:<14} which came to its end {on} x; with early stop off {off} x")
 
 # %% [markdown]
 # A wide last layer has saved its input before it multiplies, so early stop spares the multiplication; tanh has to be computed first,
@@ -278,17 +274,14 @@ chosen = {
     "route, reentrant": ("route", REENTRANT),
     "early exit, reentrant": ("early exit", REENTRANT),
 }
-by_layer = {}
+found = {}
 for name, (branch, strategy) in chosen.items():
     case = flip(branch, "false, then true")
-    by_layer[name] = divergence(case.segment, case.x, strategy=strategy)
-show(
-    draw.per_layer(by_layer),
-    "One flip at the end of the segment is an error of order 1 in every layer before it; for the cap, of rounding.",
-)
-for name, result in by_layer.items():
-    print(f"{name:<33} layers off by more than 10%: {sum(row.error > 0.1 for row in result.rows)}", end="")
-    print(f", no gradient: {len(result.missing)}, one too many: {len(result.unexpected)}")
+    found[name] = r = divergence(case.segment, case.x, strategy=strategy)
+    off = sum(row.error > 0.1 for row in r.rows)
+    told = f"{off} off by more than 10%, {len(r.missing)} missing, {len(r.unexpected)} too many"
+    print(f"{name:<33} gradients: {told}")
+show(draw.per_layer(found), "An error of order 1 in every layer; for the cap, of rounding.")
 
 # %% [markdown]
 # ## 5 · Loudness and harm are independent
@@ -301,11 +294,13 @@ for name, result in by_layer.items():
 
 # %%
 points = lesson.loudness(cells)
-show(outcomes.loudness(points), "All four corners are filled: being noticed says nothing about the harm.")
-corners = Counter((("silent", "loud")[p.loud], ("harmless", "harmful")[p.error > 1e-5]) for p in points)
+show(outcomes.loudness(points), "All corners are filled: noticed and harmful are two things.")
+names = ("silent", "loud"), ("harmless", "harmful")
+corners = Counter(f"{names[0][p.loud]} and {names[1][p.error > 1e-5]}" for p in points)
 for corner, number in sorted(corners.items()):
-    print(f"{' and '.join(corner)}: {number}")
-print("corners with the norm cap:", len({(p.loud, p.error > 1e-5) for p in points if "scale" in p.label}))
+    print(f"{corner}: {number}")
+caps = [point for point in points if "scale" in point.label]
+print("corners with the norm cap:", len({(p.loud, p.error > 1e-5) for p in caps}))
 
 # %% [markdown]
 # The norm cap alone stands in three corners. It is *loud and harmless* where it killed the run of lesson 01; *silent and harmless*
@@ -328,14 +323,14 @@ runs = {
     "route, non-reentrant": ("route", "false, then true", NON_REENTRANT),
     "early exit, reentrant": ("early exit", "true, then false", REENTRANT),
 }
-pairs = {name: (lesson.train(b, d, s), lesson.train(b, d)) for name, (b, d, s) in runs.items()}
+pairs = {name: (lesson.train(*how), lesson.train(*how[:2])) for name, how in runs.items()}
 show(
     draw.over_steps({name: run.distances(plain) for name, (run, plain) in pairs.items()}),
-    "One stays at rounding for all steps; four are wrong by about their size, from the first on.",
+    "One stays at rounding, three are wrong by their size at once, the gate's error grows.",
 )
 for name, (run, plain) in pairs.items():
     falls, enough = run.loss < run.losses[0], run.loss < 1.1 * plain.loss
-    print(f"{name:<33} finite: {run.finite}, loss falls: {falls}, as far as it should: {enough}")
+    print(f"{name:<33} finite: {run.finite}, loss falls: {falls}, far enough: {enough}")
 
 # %% [markdown]
 # Every run's loss falls, and every gradient is finite. A loss that falls is no evidence that gradients are right: the layers around
