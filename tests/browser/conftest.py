@@ -11,14 +11,15 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import chromium
 import nbformat
 import pytest
+from build import METADATA, kill_tree
 from build import ROOT as NOTEBOOKS
-from build import kill_tree
 from playwright.sync_api import Browser, Page, sync_playwright
 
 BROWSER_ARGS = [
@@ -54,6 +55,7 @@ class Lab:
 
     url: str
     token: str
+    folder: Path  # what it shows
 
     def address(self, notebook: str) -> str:
         """Where the notebook opens, alone: in a workspace that no other test has used."""
@@ -87,10 +89,15 @@ def wait_until_up(lab: Lab, server: subprocess.Popen, log: Path) -> None:
     raise RuntimeError("JupyterLab did not start:\n" + log.read_text()[-3000:])
 
 
-@pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """JupyterLab on a loopback port, with nothing of the user's and none of the tracked files."""
-    home = tmp_path_factory.mktemp("lab")
+def write_notebook(lab: Lab, name: str, *cells: str) -> None:
+    """A notebook of a test's own, in the lab's folder."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata=METADATA)
+    nbformat.write(notebook, lab.folder / name)
+
+
+@contextmanager
+def serve(home: Path) -> Iterator[Lab]:
+    """JupyterLab on a loopback port, with nothing of the user's and none of the tracked files: all is in `home`."""
     copy_notebooks(home / "notebooks")
     for plugin, settings in SETTINGS.items():
         path = home / "settings" / f"{plugin}.jupyterlab-settings"
@@ -106,7 +113,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    lab = Lab(f"http://127.0.0.1:{port}", secrets.token_hex(16))
+    lab = Lab(f"http://127.0.0.1:{port}", secrets.token_hex(16), home / "notebooks")
     log = home / "server.log"
     with log.open("w") as out:
         server = subprocess.Popen(
@@ -114,7 +121,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
                 *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
                 *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"),
                 *("--ServerApp.port_retries=0", f"--IdentityProvider.token={lab.token}"),
-                f"--ServerApp.root_dir={home / 'notebooks'}",
+                f"--ServerApp.root_dir={lab.folder}",
                 # Should this process die without getting to the teardown.
                 "--ServerApp.shutdown_no_activity_timeout=600",
                 "--MappingKernelManager.cull_idle_timeout=300",
@@ -134,6 +141,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         except subprocess.TimeoutExpired:
             kill_tree(server.pid)
             server.wait()
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with serve(tmp_path_factory.mktemp("lab")) as lab:
+        yield lab
 
 
 @pytest.fixture(scope="session")

@@ -1,1 +1,1 @@
-"""What shows: figures (matplotlib)."""
+"""What shows: figures (matplotlib) and interactive panels (ipywidgets)."""
