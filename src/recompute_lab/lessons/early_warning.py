@@ -1,4 +1,4 @@
-"""Lesson 02, what one could have watched: training runs that die and that live, and statistics that may tell in time."""
+"""Lesson 02, what one could have watched: training runs that die and that live, and statistics that may tell."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ def three_curves(
     for panel, (title, sweep) in zip(axes[0], sweeps.items(), strict=True):
         caps = [curve.cap - zero for curve in sweep]
         measured = (
-            ("share of positions past the cap", [c.firing for c in sweep], dict(marker=".", color=GREY, ms=6)),
-            ("guard is true", [c.true / c.passes for c in sweep], dict(marker="s", color=BLUE, mfc="white", ms=5)),
-            ("passes disagree", [c.disagreed / c.pairs for c in sweep], dict(marker="X", color=VERMILLION, ms=7)),
+            ("position fires (share of them)", [c.firing for c in sweep], dict(marker="^", color=INK, ms=5)),
+            ("guard is true", [c.true / c.passes for c in sweep], dict(marker="s", color=BLUE, ms=4)),
+            ("passes disagree", [c.disagreed / c.pairs for c in sweep], dict(marker="o", color=VERMILLION, ms=5)),
         )
         for label, values, look in measured:
             panel.plot(caps, values, ls="" if positions else ":", lw=1, label=label, clip_on=False, **look)
@@ -51,7 +51,7 @@ def three_curves(
 
 @styled
 def lifetimes(died: Mapping[int, int], runs: int, expected: Callable[[int], float]) -> Figure:
-    """The share of `runs` runs that died, by the number of segments, with 95% intervals; a line is what was expected."""
+    """The share of `runs` runs that died, by the number of segments, with 95% intervals; a line is `expected`."""
     made, axes = figure(6.4, 2.9)
     counts = sorted(died)
     shares = [died[count] / runs for count in counts]
@@ -65,7 +65,7 @@ def lifetimes(died: Mapping[int, int], runs: int, expected: Callable[[int], floa
     axes.set_xticks(counts, [str(count) for count in counts])
     axes.set_xlabel("checkpointed segments in a step")
     axes.set_ylabel("runs that died")
-    axes.set_ylim(0, 1.03)
+    axes.set_ylim(0, 1.06)
     axes.grid(axis="y", color=GREY, alpha=0.25)
     axes.legend(loc="lower right", fontsize=9)
     axes.set_title(f"{runs} runs for each number of segments", color=INK)

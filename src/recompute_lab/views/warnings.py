@@ -27,7 +27,7 @@ def lead_times(leads: Mapping[str, Sequence[int | None]], false_alarms: Mapping[
             axes.plot(lead, y, ms=9, mec="white", clip_on=False, **look)
             if came.count(lead) > 1:
                 axes.annotate(
-                    f"×{came.count(lead)}", (lead, y), (7, 5), textcoords="offset points", ha="left", fontsize=8
+                    f"×{came.count(lead)}", (lead, y), (-7, 4), textcoords="offset points", ha="right", fontsize=8
                 )
         if len(came) < len(row):
             silent = "no alarm" if not came else f"no alarm in {len(row) - len(came)}"
@@ -35,7 +35,7 @@ def lead_times(leads: Mapping[str, Sequence[int | None]], false_alarms: Mapping[
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5})  # fmt: skip
         told = f"{false_alarms[name]} of {lived}"
         axes.text(1.03, y, told, transform=axes.get_yaxis_transform(), va="center", ha="left", color=INK)
-    axes.text(1.03, -0.95, "alarms in runs\nthat lived", transform=axes.get_yaxis_transform(), va="bottom", fontsize=9)
+    axes.text(1.03, -0.55, "alarms in runs\nthat lived", transform=axes.get_yaxis_transform(), va="bottom", fontsize=9)
     axes.set_yticks(range(len(leads)), leads)
     axes.set_ylim(len(leads) - 0.5, -0.7)
     axes.set_xlim(longest + 1, 0)
