@@ -10,6 +10,7 @@ from PIL import Image
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT
 from recompute_lab.instruments.gradients import divergence
+from recompute_lab.instruments.ledger import record
 from recompute_lab.instruments.margins import Margins, ulps_from
 from recompute_lab.instruments.nondeterminism import Nudge
 from recompute_lab.lessons import threshold as lesson
@@ -144,10 +145,10 @@ def test_the_sentence_counts_and_says_what_it_means():
     assert "disagree in 50 of 50 pairs (closed form: 0.5). At this setting about 50 of 100 steps die." in said
     assert describe(half, half.at(2)).endswith("always agree: every position is below the cap, or on it.")
     assert describe(half, half.at(-1)).endswith("always agree: in every pass some position is past the cap.")
-    assert "About 25 of 100 steps die at this setting, and as many" in describe(half, half.at(1), full_shape=True)
+    assert "At this setting about 25 of 100 steps die, and as many" in describe(half, half.at(1), full_shape=True)
     rare = Margins(torch.tensor([[2]] + [[0]] * 2499))
     assert "1 of 2,500 positions fires" in describe(rare, rare.at(1))
-    assert "about 1 of 1,200 steps dies." in describe(rare, rare.at(1))
+    assert "about 1 of 1,300 steps dies." in describe(rare, rare.at(1))
 
 
 # --- The panel of lesson 02
@@ -262,6 +263,17 @@ def test_a_run_ends_when_its_time_is_up(panel, monkeypatch):
     panel._steps = lambda *_: itertools.repeat("fine")
     panel.run()
     assert panel.result == "4 of 20 steps in 15 s: 4 fine." and panel.progress.value == 4
+
+
+@pytest.mark.parametrize("full_shape", [False, True])
+def test_the_guard_is_true_exactly_past_the_cap(full_shape):
+    specimen = OnTheThreshold(1, width=1)
+    specimen.stream = torch.ones(1, 1)
+    for cap in range(-80, 81):
+        segment = specimen.segment(ulps_from(LIMIT, cap), full_shape)
+        for distance in (cap, cap + 1):
+            vectors = torch.tensor([[ulps_from(LIMIT, distance)]], requires_grad=True)
+            assert len(record(segment, vectors)) == (2 if distance > cap else 1)
 
 
 @pytest.mark.parametrize("full_shape", [False, True])
