@@ -17,12 +17,6 @@ def cap_scale(update: torch.Tensor, stream: torch.Tensor, limit: float) -> torch
         return (limit / ratio).clamp(max=1.0)
 
 
-def ratios(update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
-    """How long each vector is, in lengths of the one it is added to: [..., D], [..., D] -> [...], float32."""
-    with torch.no_grad():
-        return update.float().norm(dim=-1) / (stream.float().norm(dim=-1) + 1e-8)
-
-
 class NormCap(nn.Module):
     """What the caps share. `hit` is telemetry: a plain bool, written by every pass, so the last pass wins."""
 
@@ -44,6 +38,12 @@ class GuardedNormCap(NormCap):
             update = update * scale.unsqueeze(-1).to(update.dtype)
             self.hit = True
         return update
+
+
+def ratios(update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
+    """How long each vector is, in lengths of the one it is added to: [..., D], [..., D] -> [...], float32."""
+    with torch.no_grad():
+        return update.float().norm(dim=-1) / (stream.float().norm(dim=-1) + 1e-8)
 
 
 class FullShapeNormCap(NormCap):

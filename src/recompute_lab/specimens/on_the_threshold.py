@@ -38,7 +38,9 @@ class OnTheThreshold:
 
     def segment(self, limit: float, full_shape: bool = False) -> Callable[[torch.Tensor], torch.Tensor]:
         """Noise, a guarded cap, tanh. The cap's scale is one number per vector, or has the vectors' shape."""
-        cap = (FullShapeNormCap if full_shape else GuardedNormCap)(limit)
+        # A number divided by a tensor is a reciprocal and a product: two roundings, which shift some limits by an ulp.
+        # Of two tensors the quotient is rounded once, and is below 1 exactly where the ratio is past the limit.
+        cap = (FullShapeNormCap if full_shape else GuardedNormCap)(torch.tensor(limit))
 
         def capped_again(vectors: torch.Tensor) -> torch.Tensor:
             return torch.tanh(cap(self.noise(vectors), self.stream))
