@@ -163,12 +163,12 @@ print(f"staged, passes with all positions at one distance: {alike} of 100")
 print("real, all within 9 ulps of the limit:", int(together.distances.abs().max()) <= 9)
 
 # %% [markdown]
-# Where this was written, with two threads, between 8 and 24 of 50 pairs disagreed, from one call of that cell to the next; the
-# closed form said that practically none would. And in about four of five passes all hundred positions stood at the very same
-# distance: one race between two threads decided the order of addition for all of them. A hundred positions that move together
-# are *one* position, and no other one covers for it: the closed form for n = 1 comes close. (With one thread all passes are
-# alike, and nothing disagrees.) So the closed form is a model. It holds for the staged noise, as measured; for real noise,
-# measure, and take the number of *independent* positions as unknown.
+# Where this was written, with two threads, between 8 and 26 of 50 pairs disagreed, from one call of that cell to the next; the
+# closed form for a hundred positions said that practically none would. And in 73 to 96 of 100 passes all positions stood at the
+# very same distance. They are alike, and move alike: one race between two threads sets the order of addition for all of them, as
+# far as we can tell. A hundred positions that move together are *one* position, and no other one covers for it: the closed form
+# for n = 1 comes close. (With one thread all passes are alike, and nothing disagrees.) So the closed form is a model. It holds for
+# the staged noise, as measured; for real noise, measure, and take the number of *independent* positions as unknown.
 #
 # ## 3 · Move it yourself
 #
