@@ -12,7 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from recompute_lab.specimens.norm_cap import FullShapeNormCap, GuardedNormCap, RepairedNormCap, ratios
+from recompute_lab.specimens.full_shape_cap import FullShapeNormCap
+from recompute_lab.specimens.norm_cap import GuardedNormCap, RepairedNormCap, ratios
 from recompute_lab.specimens.trunk import exact
 
 

@@ -46,18 +46,6 @@ def ratios(update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
         return update.float().norm(dim=-1) / (stream.float().norm(dim=-1) + 1e-8)
 
 
-class FullShapeNormCap(NormCap):
-    """The guarded cap with its scales spread to the update's shape first: the same numbers, a larger saved tensor."""
-
-    def forward(self, update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
-        scale = cap_scale(update, stream, self.limit).unsqueeze(-1).expand(update.shape)
-        self.hit = False
-        if (scale < 1.0).any():
-            update = update * scale.to(update.dtype)
-            self.hit = True
-        return update
-
-
 class RepairedNormCap(NormCap):
     """Always multiply; by 1.0 where the cap does not bite. Equal bit for bit wherever the vectors' norms are finite.
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from recompute_lab.specimens.norm_cap import FullShapeNormCap, GuardedNormCap, RepairedNormCap, ratios
+from recompute_lab.specimens.full_shape_cap import FullShapeNormCap
+from recompute_lab.specimens.norm_cap import GuardedNormCap, RepairedNormCap, ratios
 from recompute_lab.specimens.trunk import exact
 
 LIMIT = 1.5  # in the middle between two powers of two, so that the last place has one size on both sides
