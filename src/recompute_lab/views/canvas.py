@@ -59,5 +59,10 @@ class Canvas:
             errors = ImageChops.difference(sample, shown.convert("RGB")).getextrema()
             if max(high for _, high in errors) <= _CLOSE:
                 return reduced
-        self._palette = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        return self._palette
+        found = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).getpalette()
+        shades = (found[i : i + 3] for i in range(0, len(found), 3))
+        # Pillow takes neighbouring shades for one, and the paper must stay white.
+        whitened = ([255] * 3 if min(shade) > 246 else shade for shade in shades)
+        self._palette = Image.new("P", (1, 1))
+        self._palette.putpalette(sum(whitened, []))
+        return picture.quantize(palette=self._palette, dither=Image.Dither.NONE)
