@@ -35,14 +35,13 @@ class Canvas:
         self._background = self._agg.copy_from_bbox(made.bbox)
         self._palette: Image.Image | None = None
 
-    @styled
     def png(self) -> bytes:
         """The static part as it was kept, the changing artists as they are now, as the bytes of a PNG file."""
         self._agg.restore_region(self._background)
         for artist in self.changing:
             self._made.draw_artist(artist)
         size = self._agg.get_width_height(physical=True)
-        picture = Image.frombuffer("RGBA", size, self._agg.buffer_rgba(), "raw", "RGBA", 0, 1).convert("RGB")
+        picture = Image.frombytes("RGB", size, self._agg.buffer_rgba(), "raw", "RGBX")
         file = io.BytesIO()
         self._reduced(picture).save(file, "PNG", compress_level=1)
         return file.getvalue()
