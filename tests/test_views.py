@@ -89,6 +89,11 @@ def contrast(a: str, b: str) -> float:
 
 
 @pytest.mark.parametrize("colour", [style.INK, style.GREY, style.BLUE])
+def test_a_tally_names_silent_errors_where_there_are_any():
+    assert "wrong gradients" not in texts(tally({"a": {"fine": 1}}))
+    assert "no error, wrong gradients" in texts(tally({"a": {"fine": 1}, "b": {"silent": 2}}))
+
+
 def test_text_colours_have_the_contrast_of_body_text(colour):
     assert contrast(colour, "white") >= 4.5
 
