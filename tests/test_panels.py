@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT
@@ -43,14 +44,14 @@ def test_the_canvas_draws_what_an_ordinary_draw_does():
     moved = pixels(canvas.png())
     assert (first != moved).any()
 
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
     whole, _ = drawn(5)
     whole.set_dpi(90 * 1.5)
     agg = FigureCanvasAgg(whole)
     agg.draw()
     whole = np.asarray(agg.buffer_rgba())[..., :3].astype(int)
     assert (np.abs(whole - moved) > 32).any(-1).mean() < 0.002
+
+    assert (moved[0, 0] == 255).all()
 
     line.set_xdata([-5, -5])  # nothing is left of where the line has been
     assert (np.abs(pixels(canvas.png()) - first) > 32).sum() == 0

@@ -80,6 +80,11 @@ def test_the_tally_refuses_what_it_cannot_show():
         tally({"a": {"fine": 1, "other": 5, "more": 1}})
 
 
+def test_a_tally_names_silent_errors_where_there_are_any():
+    assert "wrong gradients" not in texts(tally({"a": {"fine": 1}}))
+    assert "no error, wrong gradients" in texts(tally({"a": {"fine": 1}, "b": {"silent": 2}}))
+
+
 def luminance(colour: str) -> float:
     """Relative luminance, W3C Web Content Accessibility Guidelines 2.2."""
     channels = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in matplotlib.colors.to_rgb(colour)]

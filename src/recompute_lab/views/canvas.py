@@ -35,14 +35,13 @@ class Canvas:
         self._background = self._agg.copy_from_bbox(made.bbox)
         self._palette: Image.Image | None = None
 
-    @styled
     def png(self) -> bytes:
         """The static part as it was kept, the changing artists as they are now, as the bytes of a PNG file."""
         self._agg.restore_region(self._background)
         for artist in self.changing:
             self._made.draw_artist(artist)
         size = self._agg.get_width_height(physical=True)
-        picture = Image.frombuffer("RGBA", size, self._agg.buffer_rgba(), "raw", "RGBA", 0, 1).convert("RGB")
+        picture = Image.frombytes("RGB", size, self._agg.buffer_rgba(), "raw", "RGBX")
         file = io.BytesIO()
         self._reduced(picture).save(file, "PNG", compress_level=1)
         return file.getvalue()
@@ -59,5 +58,10 @@ class Canvas:
             errors = ImageChops.difference(sample, shown.convert("RGB")).getextrema()
             if max(high for _, high in errors) <= _CLOSE:
                 return reduced
-        self._palette = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        return self._palette
+        found = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).getpalette()
+        shades = (found[i : i + 3] for i in range(0, len(found), 3))
+        # Pillow takes neighbouring shades for one, and the paper must stay white.
+        whitened = ([255] * 3 if min(shade) > 246 else shade for shade in shades)
+        self._palette = Image.new("P", (1, 1))
+        self._palette.putpalette(sum(whitened, []))
+        return picture.quantize(palette=self._palette, dither=Image.Dither.NONE)

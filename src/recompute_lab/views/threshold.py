@@ -209,7 +209,9 @@ class ThresholdPanel(Panel):
         self._kept: dict[tuple[int, int], Margins] = {}  # of the staged settings, which are always the same
         self._drawing_of_now: _Regime | None = None
         self.button = widgets.Button(
-            description=f"Run {STEPS} checkpointed steps", layout=widgets.Layout(width="auto"), button_style="primary"
+            description=f"Run {STEPS} checkpointed steps",
+            layout=widgets.Layout(width="auto", flex="none"),
+            button_style="primary",
         )
         self.button.on_click(lambda _: self.run())
         self.progress = widgets.IntProgress(max=STEPS, description=f"0 of {STEPS}")
