@@ -70,6 +70,7 @@ studies: setup
 
 bench: setup
 	@$(PY) tests/bench.py
+	@PYTHONPATH=notebooks $(PY) tests/browser/bench.py
 
 # One version of each package for all Pythons and platforms. What torch brings
 # for NVIDIA GPUs is left out of the lock: torch pins that itself, where it needs it.

@@ -8,11 +8,14 @@ import torch
 from PIL import Image
 
 from recompute_lab.instruments.ledger import align, record
+from recompute_lab.instruments.margins import Margins
 from recompute_lab.specimens.training import Step
 from recompute_lab.views import style
+from recompute_lab.views.odds import lifetimes, three_curves
 from recompute_lab.views.strip import strip
 from recompute_lab.views.tally import tally
 from recompute_lab.views.training import counters
+from recompute_lab.views.warnings import lead_times
 
 
 def texts(made) -> str:
@@ -77,6 +80,11 @@ def test_the_tally_refuses_what_it_cannot_show():
         tally({"a": {"fine": 1, "other": 5, "more": 1}})
 
 
+def test_a_tally_names_silent_errors_where_there_are_any():
+    assert "wrong gradients" not in texts(tally({"a": {"fine": 1}}))
+    assert "no error, wrong gradients" in texts(tally({"a": {"fine": 1}, "b": {"silent": 2}}))
+
+
 def luminance(colour: str) -> float:
     """Relative luminance, W3C Web Content Accessibility Guidelines 2.2."""
     channels = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in matplotlib.colors.to_rgb(colour)]
@@ -111,3 +119,19 @@ def test_show_prints_the_message_and_gives_it_to_screen_readers(capsys, monkeypa
     style.show(tally({"a": {"fine": 1}}), "One outcome.")
     assert capsys.readouterr().out == "One outcome.\n"
     assert shown[0].alt == "One outcome."
+
+
+def test_lead_times_name_what_never_fired_and_count_false_alarms():
+    shown = texts(lead_times({"loss": [None, None], "near": [3, None], "capped": [0, 0]}, dict.fromkeys(
+        ("loss", "near", "capped"), 1), 4)).split("\n")  # fmt: skip
+    assert "no alarm" in shown and "no alarm in 1" in shown and "×2" in shown
+    assert shown.count("1 of 4") == 3
+
+
+def test_curves_and_lifetimes_draw_what_was_measured():
+    margins = Margins(torch.tensor([[0, 2], [1, 1], [3, 0], [3, 3]]))
+    made = three_curves({"a": margins.sweep(range(-1, 5))}, {"a": 2})
+    firing, guard, disagree = (list(line.get_ydata()) for line in made.axes[0].lines[:3])
+    assert firing[:2] == [1, 0.75] and guard[:3] == [1, 1, 0.75] and disagree[2] == 0.5
+    made = lifetimes({1: 5, 8: 20}, 20, lambda count: 0.5)
+    assert list(made.axes[0].lines[1].get_ydata()) == [0.25, 1.0]

@@ -145,6 +145,7 @@ def serve(home: Path) -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """One JupyterLab for all tests."""
     with serve(tmp_path_factory.mktemp("lab")) as lab:
         yield lab
 

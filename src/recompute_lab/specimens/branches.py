@@ -12,7 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from recompute_lab.specimens.norm_cap import FullShapeNormCap, GuardedNormCap, ratios
+from recompute_lab.specimens.full_shape_cap import FullShapeNormCap
+from recompute_lab.specimens.norm_cap import GuardedNormCap, RepairedNormCap, ratios
 from recompute_lab.specimens.trunk import exact
 
 
@@ -28,6 +29,16 @@ class VectorScale(GuardedNormCap):
 
 class FullScale(FullShapeNormCap):
     """The same cap with its scales spread to the update's shape before they are multiplied."""
+
+    def __init__(self, limit: float, width: int):
+        super().__init__(limit)
+
+    def forward(self, update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(super().forward(update, stream))
+
+
+class RepairedScale(RepairedNormCap):
+    """`VectorScale`, repaired: the guard decides a flag, and no longer a tensor."""
 
     def __init__(self, limit: float, width: int):
         super().__init__(limit)

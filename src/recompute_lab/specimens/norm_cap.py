@@ -17,12 +17,6 @@ def cap_scale(update: torch.Tensor, stream: torch.Tensor, limit: float) -> torch
         return (limit / ratio).clamp(max=1.0)
 
 
-def ratios(update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
-    """How long each vector is, in lengths of the one it is added to: [..., D], [..., D] -> [...], float32."""
-    with torch.no_grad():
-        return update.float().norm(dim=-1) / (stream.float().norm(dim=-1) + 1e-8)
-
-
 class NormCap(nn.Module):
     """What the caps share. `hit` is telemetry: a plain bool, written by every pass, so the last pass wins."""
 
@@ -46,16 +40,10 @@ class GuardedNormCap(NormCap):
         return update
 
 
-class FullShapeNormCap(NormCap):
-    """The guarded cap with its scales spread to the update's shape first: the same numbers, a larger saved tensor."""
-
-    def forward(self, update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
-        scale = cap_scale(update, stream, self.limit).unsqueeze(-1).expand(update.shape)
-        self.hit = False
-        if (scale < 1.0).any():
-            update = update * scale.to(update.dtype)
-            self.hit = True
-        return update
+def ratios(update: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
+    """How long each vector is, in lengths of the one it is added to: [..., D], [..., D] -> [...], float32."""
+    with torch.no_grad():
+        return update.float().norm(dim=-1) / (stream.float().norm(dim=-1) + 1e-8)
 
 
 class RepairedNormCap(NormCap):

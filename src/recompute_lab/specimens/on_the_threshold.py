@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from recompute_lab.specimens.norm_cap import FullShapeNormCap, GuardedNormCap, RepairedNormCap, ratios
+from recompute_lab.specimens.full_shape_cap import FullShapeNormCap
+from recompute_lab.specimens.norm_cap import GuardedNormCap, RepairedNormCap, ratios
 from recompute_lab.specimens.trunk import exact
 
 LIMIT = 1.5  # in the middle between two powers of two, so that the last place has one size on both sides
@@ -38,7 +39,9 @@ class OnTheThreshold:
 
     def segment(self, limit: float, full_shape: bool = False) -> Callable[[torch.Tensor], torch.Tensor]:
         """Noise, a guarded cap, tanh. The cap's scale is one number per vector, or has the vectors' shape."""
-        cap = (FullShapeNormCap if full_shape else GuardedNormCap)(limit)
+        # A number divided by a tensor is a reciprocal and a product: two roundings, which shift some limits by an ulp.
+        # Of two tensors the quotient is rounded once, and is below 1 exactly where the ratio is past the limit.
+        cap = (FullShapeNormCap if full_shape else GuardedNormCap)(torch.tensor(limit))
 
         def capped_again(vectors: torch.Tensor) -> torch.Tensor:
             return torch.tanh(cap(self.noise(vectors), self.stream))

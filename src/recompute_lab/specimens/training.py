@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import CheckpointError
 
 from recompute_lab.specimens.digits import digit_sequences
-from recompute_lab.specimens.norm_cap import GuardedNormCap, cap_scale
+from recompute_lab.specimens.norm_cap import GuardedNormCap, cap_scale, ratios
 from recompute_lab.specimens.trunk import DigitClassifier, Trunk, exact
 
 
@@ -35,11 +36,19 @@ def _copied(state: dict) -> dict:
 
 @dataclass(frozen=True)
 class Step:
-    """One step: how many of the batch's vectors the cap shortened, and how many were above nine tenths of it."""
+    """One step: how many of the batch's vectors the cap shortened, and how many were above nine tenths of it.
+
+    `mean` and `largest` are those of the vectors' ratios, as a share of the cap. `gradient` is the norm of all
+    gradients; a step that crashed in backward has none, and it is NaN.
+    """
 
     number: int
     capped: int
     near: int
+    mean: float = math.nan
+    largest: float = math.nan
+    loss: float = math.nan
+    gradient: float = math.nan
 
 
 class DigitRun:
@@ -47,7 +56,7 @@ class DigitRun:
 
     `run_trunk(trunk, stream)` says how the trunk is run: plainly by default. `noise` enters the norm caps. `history`
     has one `Step` per step begun, the one that crashed included; it is counted in the forward, outside the segment's
-    own code. `states` holds the state before each of the last ten steps; `load` takes one of them. A step uses one
+    own code. `states` holds the state before each of the last `keep` steps; `load` takes one of them. A step uses one
     thread, which is faster for a model this small; only the noise is given as many as torch is set to, since threads
     are what it is made of.
     """
@@ -62,11 +71,13 @@ class DigitRun:
         seed: int = 0,
         learning_rate: float = 4e-3,
         batch: int = 32,
+        blocks: int = 8,
+        keep: int = 10,
         device: str | torch.device = "cpu",
     ):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.model = DigitClassifier(Trunk(cap, limit, noise=self._noisy)).to(device)
+            self.model = DigitClassifier(Trunk(cap, limit, noise=self._noisy, blocks=blocks)).to(device)
         self.noise, self.run_trunk = noise, run_trunk
         self._threads: int | None = None
         self.patches, self.labels = (data.to(device) for data in digit_sequences())
@@ -74,8 +85,8 @@ class DigitRun:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=learning_rate)
         self.order = torch.Generator().manual_seed(seed)
         self.history: list[Step] = []
-        self.states: deque[dict] = deque(maxlen=10)
-        self._seen: list[tuple[int, int]] = []
+        self.states: deque[dict] = deque(maxlen=keep)
+        self._seen: list[tuple] = []
         self.model.trunk.blocks[0].caps[0].register_forward_pre_hook(self._count)
 
     @property
@@ -88,20 +99,24 @@ class DigitRun:
 
     def step(self) -> float:
         """One step of training; the loss. A `CheckpointError` passes through and leaves the weights as they were."""
-        self.states.append(self.state())
+        if self.states.maxlen:
+            self.states.append(self.state())
         self._seen.clear()
         self.optimizer.zero_grad()
         self._threads = torch.get_num_threads()
+        value = gradient = math.nan
         try:
             with _threads(1):
                 loss = F.cross_entropy(*self.forward())
+                value = loss.item()
                 loss.backward()
+                gradient = float(torch.stack([p.grad.norm() for p in self.model.parameters()]).norm())
                 self.optimizer.step()
         finally:
             self._threads = None
             if self._seen:  # the first entry is the forward's; a recomputation adds a second
-                self.history.append(Step(len(self.history), *self._seen[0]))
-        return loss.item()
+                self.history.append(Step(len(self.history), *self._seen[0], value, gradient))
+        return value
 
     def trunk_input(self) -> torch.Tensor:
         """The stream that enters the trunk in the next step: [batch, 16, width], a part of the graph. Takes no step."""
@@ -153,4 +168,6 @@ class DigitRun:
 
     def _count(self, cap: nn.Module, arguments: tuple) -> None:
         update, stream = arguments
-        self._seen.append(tuple(int((cap_scale(update, stream, cap.limit * f) < 1).sum()) for f in (1.0, 0.9)))
+        capped, near = (int((cap_scale(update, stream, cap.limit * f) < 1).sum()) for f in (1.0, 0.9))
+        of_the_cap = ratios(update, stream) / cap.limit
+        self._seen.append((capped, near, float(of_the_cap.mean()), float(of_the_cap.max())))

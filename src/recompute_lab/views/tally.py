@@ -43,6 +43,7 @@ def tally(rows: Mapping[str, Mapping[str, int]], label: str = "repetitions of th
     axes.set_yticks(range(len(rows)), rows)
     axes.invert_yaxis()
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlim(0, max(sum(outcomes.values()) for outcomes in rows.values()))
     axes.set_xlabel(label)
     axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1), fontsize=9, borderaxespad=0.2)
     return made

@@ -142,11 +142,13 @@ def _many(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _odds(p: float, noun: str) -> str:
-    """A probability in words and two digits: "42 of 100 steps", "1 of 2,400 steps"."""
+def _odds(p: float, noun: str, verb: str) -> str:
+    """A probability in words and two digits: "42 of 100 steps die", "1 of 2,400 steps dies"."""
+    if p == 0 or p == 1:
+        return f"{'all' if p else 'none of the'} {noun}s {verb}"
     if p >= 0.1:
-        return f"{min(round(100 * p), 99)} of 100 {noun}s" if p < 1 else f"all {noun}s"
-    return f"1 of {int(float(f'{1 / p:.1e}')):,} {noun}s" if p > 0 else f"none of the {noun}s"
+        return f"{min(round(100 * p), 99)} of 100 {noun}s {verb}"
+    return f"1 of {int(float(f'{1 / p:.1e}')):,} {noun}s {verb}s"
 
 
 def _small(p: float) -> str:
@@ -156,10 +158,9 @@ def _small(p: float) -> str:
 def describe(margins: Margins, curve: Curve, *, real: bool = False, full_shape: bool = False) -> str:
     """What was measured at a cap, what the closed forms say, and what it means for a run, in plain sentences."""
     guard, disagree = margins.expected_alike(curve.cap), passes_disagree(curve.firing, margins.positions)
-    fires = "fires" if curve.firing < 0.1 and curve.firing else "fire"
     told = (
-        f"At cap {curve.cap}, {_odds(curve.firing, 'position')} {fires}; the guard is true in {curve.true} of "
-        f"{curve.passes} passes (closed form: {_small(guard)}); the two passes disagree in {curve.disagreed} of "
+        f"At cap {curve.cap}, {_odds(curve.firing, 'position', 'fire')}; the guard is true in {curve.true:,} of "
+        f"{curve.passes:,} passes (closed form: {_small(guard)}); the two passes disagree in {curve.disagreed:,} of "
         f"{_many(curve.pairs, 'pair')} (closed form: {_small(disagree)}). "
     )
     if real and bool((margins.distances == margins.distances[0]).all()):
@@ -181,10 +182,10 @@ def describe(margins: Margins, curve: Curve, *, real: bool = False, full_shape: 
         return told + "No pair disagreed here."
     if full_shape:  # a guard that becomes true in the second pass only, and then half of them
         return told + (
-            f"About {_odds(rate / 2, 'step')} dies at this setting, and as many go on with wrong gradients: a scale of "
-            "the vectors' shape passes for the tensor that is missing."
+            f"At this setting about {_odds(rate / 2, 'step', 'die')}, and as many go on with wrong gradients: a scale "
+            "of the vectors' shape passes for the tensor that is missing."
         )
-    return told + f"At this setting about {_odds(rate, 'step')} {'die' if rate >= 0.1 else 'dies'}."
+    return told + f"At this setting about {_odds(rate, 'step', 'die')}."
 
 
 class ThresholdPanel(Panel):
@@ -208,7 +209,9 @@ class ThresholdPanel(Panel):
         self._kept: dict[tuple[int, int], Margins] = {}  # of the staged settings, which are always the same
         self._drawing_of_now: _Regime | None = None
         self.button = widgets.Button(
-            description=f"Run {STEPS} checkpointed steps", layout=widgets.Layout(width="auto"), button_style="primary"
+            description=f"Run {STEPS} checkpointed steps",
+            layout=widgets.Layout(width="auto", flex="none"),
+            button_style="primary",
         )
         self.button.on_click(lambda _: self.run())
         self.progress = widgets.IntProgress(max=STEPS, description=f"0 of {STEPS}")
