@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -83,6 +83,18 @@ class Study:
         """Treatment minus baseline, paired by seed: the mean and its 95% t interval; `probe` counts in `probes`."""
         first, second = (self.curve(p, depth, name, quantity)[probe] for name in (treatment, against))
         return paired_difference(first, second)
+
+    def differences(self, quantity: str, treatments: Iterable[str], probe: int = -1) -> dict[str, dict[str, Interval]]:
+        """Per setting ("2 layers, p = 0.1"), per treatment: its difference to the baseline."""
+        treatments = list(treatments)
+        return {
+            f"{depth} layers, p = {p:g}": {t: self.difference(p, depth, t, quantity, probe=probe) for t in treatments}
+            for depth, p in product(DEPTHS, PS)
+        }
+
+    def same(self, first: str, second: str) -> bool:
+        """True where two treatments have the same numbers, in every setting, to the last stored digit."""
+        return all(self.curves[key(p, d, first)] == self.curves[key(p, d, second)] for d, p in product(DEPTHS, PS))
 
 
 def load(path: Path = STORED) -> Study:

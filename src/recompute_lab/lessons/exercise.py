@@ -127,8 +127,9 @@ _NOTHING_DONE = {"RESUME", "COPY_FREE_VARS", "NOP", "LOAD_CONST", "RETURN_CONST"
 
 def _parts(answer) -> list:
     """A stub anywhere in a table or a list of predictions, or among a class's methods, counts as not attempted."""
-    if isinstance(answer, dict):
-        return list(answer.values())
     if isinstance(answer, type):
         return [member for member in vars(answer).values() if isinstance(member, FunctionType)]
-    return list(answer) if isinstance(answer, list | tuple) else [answer]
+    if isinstance(answer, dict | list | tuple):
+        members = answer.values() if isinstance(answer, dict) else answer
+        return [part for member in members for part in _parts(member)]
+    return [answer]
