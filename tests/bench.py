@@ -11,9 +11,12 @@ import sys
 from collections.abc import Callable
 
 import torch
+from torch import nn
 
 from recompute_lab import NON_REENTRANT, PLAIN, REENTRANT, align, record
 from recompute_lab.instruments.ledger import Recorder
+from recompute_lab.instruments.memory import footprint
+from recompute_lab.instruments.own_checkpoint import OWN
 from recompute_lab.instruments.timing import seconds
 from recompute_lab.specimens.norm_cap import GuardedNormCap, RepairedNormCap
 from recompute_lab.specimens.trunk import Trunk
@@ -52,6 +55,31 @@ def strategies() -> None:
     )
 
 
+def own_checkpoint() -> None:
+    class Stack(nn.Module):
+        def __init__(self, width: int):
+            super().__init__()
+            self.segments = nn.ModuleList(
+                nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Dropout(0.1), nn.Linear(width, width))
+                for _ in range(32)
+            )
+
+        def forward(self, x, strategy):
+            for segment in self.segments:
+                x = strategy(segment, x)
+            return x
+
+    for width in (64, 256):
+        stack, x = Stack(width), torch.randn(2 * width, width, requires_grad=True)
+        strategies = {"torch's non-reentrant": NON_REENTRANT, "the course's own": OWN, "plain": PLAIN}
+        steps = {name: lambda s=s, m=stack, x=x: m(x, s).sum().backward() for name, s in strategies.items()}
+        show(f"A step of 32 checkpointed segments, width {width}", side_by_side(steps))
+        peaks = {name: footprint(stack, x, s).peak for name, s in strategies.items()}
+        torchs = next(iter(peaks.values()))
+        ratios = ", ".join(f"{name} {peak / torchs:.2f}" for name, peak in peaks.items())
+        print(f"  peak of the memory held, against torch's: {ratios}")
+
+
 def ledgers() -> None:
     x, one = torch.ones(1, requires_grad=True), torch.ones(1)
 
@@ -84,5 +112,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     print("Ratios to the first line of each block; medians of steps that take turns. One thread.")
     strategies()
+    own_checkpoint()
     ledgers()
     imports()

@@ -387,3 +387,68 @@ def test_checks_leave_the_streams_alone():
 def test_the_reentrant_implementation_loses_masks_as_the_other_does():
     for strategy in (REENTRANT, NON_REENTRANT):
         assert lesson.masks(TorchDefault(), strategy).differ == 0.0
+
+
+def gaussian(x, y, w, s, factor=2.0, power=2, lost_has_it=False, replayed_has_it=True):
+    least_squares = factor / len(y) * x.T @ (x @ w - y)
+    penalty = factor * s**power * x.square().mean(0) * w
+    return least_squares + replayed_has_it * penalty, least_squares + lost_has_it * penalty
+
+
+def test_expected_gradients():
+    assert verdict(check.expected_gradients, gaussian).startswith(RIGHT)
+    assert verdict(check.expected_gradients, lambda x, y, w, s: [g.tolist() for g in gaussian(x, y, w, s)]).startswith(
+        RIGHT
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda *a: gaussian(*a, replayed_has_it=False), "replayed, s = 0.5: "),
+        (lambda *a: gaussian(*a, replayed_has_it=False), "That is least squares alone: one noise in both factors"),
+        (lambda *a: gaussian(*a, lost_has_it=True), "That is the replayed gradient: with two noises nothing is left"),
+        (lambda *a: gaussian(*a)[::-1], "That is least squares alone"),
+        (lambda *a: gaussian(*a, factor=1.0), "the square's derivative has a factor 2"),
+        (lambda *a: gaussian(*a, power=1), "The variance is s², not s."),
+        (lambda x, y, w, s: gaussian(x, y, w, s)[0], "replayed"),
+        (lambda x, y, w, s: (w[:2], w), "replayed: a gradient has the shape of w, [5]; got [2]"),
+        (lambda x, y, w, s: 3, "return two gradients"),
+    ],
+)
+def test_expected_gradients_wrong(answer, message):
+    told = verdict(check.expected_gradients, answer)
+    assert told.startswith(WRONG) and message in told, told
+
+
+DIAGNOSIS = {
+    "A": ("right", "replayed"),
+    "B": ("silent", "replay switched off"),
+    "C": ("silent", "a stream that nobody rewinds"),
+    "D": ("count", "the draw decides the graph"),
+}
+
+
+def test_diagnose():
+    assert verdict(check.diagnose, DIAGNOSIS).startswith(RIGHT)
+    assert verdict(check.diagnose, DIAGNOSIS | {"C": (..., ...)}).startswith(NOT_ATTEMPTED)
+
+
+@pytest.mark.parametrize(
+    ("case", "said", "message"),
+    [
+        (
+            "A",
+            ("silent", "replayed"),
+            "A (nn.Dropout, use_reentrant=False, nothing else): you said 'silent'; run, it is",
+        ),
+        ("B", ("silent", "a stream that nobody rewinds"), "the symptom is right; the mechanism is not"),
+        ("C", ("count", "a stream that nobody rewinds"), "you said 'count'; run, it is 'silent'"),
+        ("D", ("silent", "the draw decides the graph"), "you said 'silent'; run, it is 'count'"),
+        ("D", ("loud", "the draw decides the graph"), "'loud' is none of 'right', 'silent', 'count'"),
+        ("D", "count", "give a pair"),
+    ],
+)
+def test_diagnose_wrong(case, said, message):
+    told = verdict(check.diagnose, DIAGNOSIS | {case: said})
+    assert told.startswith(WRONG) and message in told, told
