@@ -7,6 +7,7 @@ A lesson collects its exercises in an `Exercises`; in a notebook, `check.repair_
 from __future__ import annotations
 
 import dis
+import inspect
 import reprlib
 import textwrap
 from collections.abc import Callable, Sequence
@@ -112,8 +113,12 @@ class Hints:
 
 
 def is_stub(answer) -> bool:
-    """True for what a learner has not filled in yet: `...`, None, or a function or method with the body `...` alone."""
+    """True for what a learner has not filled in yet: `...`, None, or a function or method with the body `...` alone.
+
+    Of a decorated function, what was decorated: a context manager's own wrapper is never empty.
+    """
     if isinstance(answer, FunctionType | MethodType):
+        answer = inspect.unwrap(answer)
         return all(
             step.opname in _NOTHING_DONE and (step.opcode not in dis.hasconst or step.argval in (None, ...))
             for step in dis.get_instructions(answer)
