@@ -131,6 +131,11 @@ def test_every_treatment_agrees_with_its_formula_and_not_with_the_other(noise):
     assert found["off"].estimate.variance < 0.6 * found["baseline"].estimate.variance
 
 
+def test_dropouts_formula_holds_within_three_standard_errors():
+    found = linear_comparisons(CASE, Dropout(0.3), linear_gradients(CASE, Dropout(0.3)))
+    assert max(row.errors for row in found.values()) < 3
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_all_ways_to_lose_a_mask_give_the_same_numbers(inside):
     lost, *others = (gradients(CASE, NOISES[0], run, 100, loss_inside=inside) for run in (LOST, LOST_REENTRANT, NAIVE))

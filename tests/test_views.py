@@ -121,6 +121,14 @@ def test_show_prints_the_message_and_gives_it_to_screen_readers(capsys, monkeypa
     assert shown[0].alt == "One outcome."
 
 
+def test_a_long_message_is_printed_in_lines_that_jupyterlab_does_not_break(capsys, monkeypatch):
+    shown, message = [], " ".join(["word"] * 50)
+    monkeypatch.setattr(style, "display", shown.append)
+    style.show(tally({"a": {"fine": 1}}), message)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 96 and " ".join(lines) == shown[0].alt == message
+
+
 def test_lead_times_name_what_never_fired_and_count_false_alarms():
     shown = texts(lead_times({"loss": [None, None], "near": [3, None], "capped": [0, 0]}, dict.fromkeys(
         ("loss", "near", "capped"), 1), 4)).split("\n")  # fmt: skip

@@ -22,13 +22,14 @@
 # - explain, from the torch that is installed here, why the check of `use_reentrant=False` looks one way only, and close the hole;
 # - say why loudness and harm are independent, with a measured example of all four combinations.
 #
-# **Time** 35 minutes. **You need** PyTorch: modules, `backward`. Lesson 01 helps. The outputs are stored: to predict before you
+# **Time** 45 minutes. **You need** PyTorch: modules, `backward`. Lesson 01 helps. The outputs are stored: to predict before you
 # see, choose *Edit → Clear Outputs of All Cells* first. The sections build on each other: after a restart, go on with *Run → Run All
 # Above Selected Cell*.
 #
 # **The words.** A *segment* is a part of the model that is checkpointed. Its *forward* throws away the *saved tensors* that backward
-# would need; the *recomputation* is a second run of that forward, during backward, which brings them back. A branch *flips* if the
-# two passes decide it differently. *Early stop*: a recomputation that has as many tensors as it needs is left at once.
+# would need; the *recomputation* is a second run of that forward, during backward, which brings them back. A *guard* is a branch that
+# decides whether an operation runs at all. A branch *flips* if the two passes decide it differently. *Early stop*: a recomputation
+# that has as many tensors as it needs is left at once. The *plain run* is the same step without checkpointing.
 # **Reentrant** (`use_reentrant=True`) and **non-reentrant** (`use_reentrant=False`) are torch's two implementations.
 
 # %% tags=["nbval-ignore-output"]
@@ -41,6 +42,7 @@ print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
 
 # %%
 import inspect
+import textwrap
 from collections import Counter
 from torch import nn
 from recompute_lab import NO_EARLY_STOP, NON_REENTRANT, PLAIN, REENTRANT
@@ -58,20 +60,22 @@ print("ready")
 # %% [markdown]
 # ## 1 · Three things had to be true
 #
-# The specimen of this lesson is a segment of three residual layers, an update, and a **branch** that asks one question: is any
-# vector of the update longer than `limit` times the stream it belongs to? Here `limit` is set to the largest ratio itself, so
-# that the last bits decide. They are staged: a `Nudge` moves every element of the update by eight units in the last place, up in
-# one pass and down in the other. So the branch says, for instance, *true* in the forward and *false* in the recomputation.
+# The specimen of this lesson is a segment. Three residual layers compute a *stream*, one vector for each of 32 inputs; one more
+# layer makes an *update* from it, as many vectors; and a **branch** asks one question: is any vector of the update longer than
+# `limit` times its vector of the stream? Here `limit` is set to the largest such ratio itself, so that the last bits decide. They
+# are staged: a `Nudge` moves every element of the update by eight units in the last place, up in one pass and down in the other.
+# So the branch says, for instance, *true* in the forward and *false* in the recomputation.
 #
-# The first branch is the norm cap of lesson 01:
+# The first branch is the norm cap of lesson 01 with a tanh behind it. `cap_scale` gives a factor for each vector: below 1 where
+# the vector is too long, else 1.
 
 # %%
-print(inspect.getsource(branches.BranchingSegment.forward))
-print(inspect.getsource(branches.GuardedNormCap.forward))
-print(inspect.getsource(branches.VectorScale.forward))
+for part in (branches.BranchingSegment, branches.GuardedNormCap, branches.VectorScale):
+    print(f"{part.__name__}({part.__base__.__name__})")
+    print(inspect.getsource(part.forward))
 
 # %% [markdown]
-# **Predict.** The crash needed three things: the branch stands *inside a checkpointed region*; it decides whether *a tensor is
+# **Predict.** The crash needed three things: the branch stands *inside a checkpointed segment*; it decides whether *a tensor is
 # saved*; and the implementation *counts*. Take one away at a time. What is left: an error, or wrong gradients, or nothing?
 
 # %%
@@ -83,24 +87,24 @@ for name, case, strategy in (
 ):
     print(f"{name:<31} {divergence(case.segment, case.x, strategy=strategy).outcome}")
 
-def outside(_, x):  # the layers are checkpointed, the branch is not
+def outside(_, x):  # not the segment: its layers alone are checkpointed, the branch is not
     update, stream = NON_REENTRANT(cap.model.vectors, x)
     return cap.nudge.counted(lambda u: cap.model.branch(cap.model.noise(u), stream))(update)
 
 equal = all(map(same_bits, cap.gradients(outside), cap.gradients(PLAIN)))
-print(f"{'the branch outside the region':<31} no error; equal, bit for bit: {equal}")
+print(f"{'the branch outside the segment':<31} no error; equal, bit for bit: {equal}")
 
 # %% [markdown]
-# (*count* is the error of lesson 01: fewer tensors in the recomputation. *fine* is no error, and gradients that are the plain run's up to
-# rounding.) Two of the three are repairs: outside of the region the branch is decided once, and a flag may say what it likes. The third, the
-# other implementation, only stops looking; for a cap that happens to be harmless, since both of its arms agree at the threshold up
-# to rounding. Now for branches whose arms do not.
+# (*count* is the error of lesson 01: fewer tensors in the recomputation. *fine* is no error, and the plain run's gradients up to
+# rounding.) Two of the three are repairs: outside of the segment the branch is decided once, and a flag may say what it likes. The
+# third, the other implementation, only stops looking. For a cap that happens to be harmless: its two *arms*, what it does on true
+# and what on false, agree at the threshold up to rounding. Now for branches whose arms do not.
 #
 # ## 2 · All of it
 #
-# Five branches, same question, another answer to it each:
+# Five branches ask the same question, and each does something else with the answer:
 #
-# - **scale per vector**: multiply by the cap's scale, one number per vector (shape 32 × 1);
+# - **scale per vector**: the cap above; it multiplies by one scale per vector (shape 32 × 1);
 # - **scale of full shape**: the same cap, its scales spread to the update's shape first (32 × 16);
 # - **gate**: multiply by a learned gate if a vector is too long;
 # - **route**: one of two experts, equally built;
@@ -112,9 +116,10 @@ for branch in (branches.Gate, branches.Route, branches.EarlyExit):
     print(inspect.getsource(branch.forward))
 
 # %% [markdown]
-# Each can flip in two directions. There are two implementations, early stop on or off, and torch's `determinism_check` ("default"
-# compares shape, dtype and device of each recomputed tensor; "none" does not). That makes 80 cells; every one is run, and its
-# gradients are compared with those of the same step without checkpointing.
+# Each can flip in two directions: ten flips. There are two implementations, early stop on or off, and torch's `determinism_check`
+# ("default" compares shape, dtype and device of each recomputed tensor; "none" does not): eight ways to run each flip. All 80 are
+# run, and the gradients are compared with the plain run's. *Off by 1.0* means: where it is worst, among the parameters and the
+# input, the difference is as large as the right gradient.
 #
 # **Predict**, for `use_reentrant=False` with its defaults: which of the ten flips raise? Of those that do not, which are harmless?
 # Start with the gate: one direction makes the recomputation save *less*, the other makes it save *more*.
@@ -132,7 +137,7 @@ for case, _, result in (cell for cell in cells if cell[1].name == name):
 # *metadata* is an error too: a recomputed tensor has another shape. So is *more*: one tensor too many. *silent* is no error, and wrong
 # gradients.
 #
-# Read the picture by columns, then by rows:
+# Read the picture by columns, then by rows. First the columns, counted:
 
 # %%
 def told(*beginnings):
@@ -145,7 +150,7 @@ for flags in ("on, check default", "off, check default", "on, check none"):
 
 # %% [markdown]
 # - The reentrant implementation raises nowhere, and its flags change nothing: torch takes them and does not use them.
-# - The other one raises at five of ten flips, at seven with early stop off. A *route* is never noticed: equally many tensors, of
+# - The other one raises at five of ten flips, at eight with early stop off. A *route* is never noticed: equally many tensors, of
 #   equal shapes.
 # - `determinism_check="none"` drops the comparison of shapes and keeps the count: one more flip becomes silent.
 # - An *early exit* that only the forward takes is right, exactly because early stop cuts off what the recomputation does too much.
@@ -153,18 +158,20 @@ for flags in ("on, check default", "off, check default", "on, check none"):
 #
 # ## 3 · The check looks one way
 #
-# Now the cell that ought to worry: *scale of full shape*, false, then true. It is lesson 01's cap, in the implementation that counts,
-# with all defaults. No error, and gradients off by 1.0.
+# Now the case that ought to worry: *scale of full shape*, false, then true. It is lesson 01's cap but for the shape of its scale, in
+# the implementation that counts, with all defaults. No error, and gradients off by 1.0.
 #
-# It does not take a norm cap. This is a guard from lesson 01's exercises, in front of a tanh. The bound is set to the largest
-# element, so that the last bits decide; the guard says false in the forward and true in the recomputation.
+# It does not take a norm cap. In lesson 01's exercises stood a guard that clamps x to a bound if any element is past it; here it
+# stands in front of a tanh. The bound is set to the largest element, so that the last bits decide; the guard says false in the
+# forward and true in the recomputation.
 #
-# **Predict.** Backward of tanh needs tanh's result y: the derivative is 1 − y². What will it get?
+# **Predict.** tanh saves its result y, since its derivative is 1 − y²; clamp saves its input. The forward saves the one, the
+# recomputation wants to save both. What will backward of tanh get?
 
 # %%
 print(inspect.getsource(clip_when_needed))
 
-nudge = Nudge({1: -8, 2: +8})
+nudge = Nudge({1: -8, 2: +8})  # down in the forward, up in the recomputation
 x = torch.randn(32, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
 bound = x.abs().max().item()
 guarded = nudge.counted(lambda x: torch.tanh(clip_when_needed(nudge(x), bound)))
@@ -176,12 +183,13 @@ for name, ledger in (("forward", both.forward), ("recomputation", both.recomputa
 print(f"gradients off by {divergence(guarded, x).worst:.0f} times their size")
 
 # %% [markdown]
-# The question itself saves three tensors, the same in both passes. The fourth slot was waiting for tanh's result. The recomputation
-# filled it with what *clamp* keeps: its input x. The shapes agree. As soon as the slot was full, early stop left the segment; tanh did
-# not even run. Backward then computed 1 − x² in place of 1 − y².
+# The question itself saves three tensors, the same in both passes. The fourth place, or *slot*, was waiting for tanh's result. The
+# recomputation filled it with what *clamp* keeps: its input x. The shapes agree. As soon as the slot was full, early stop left the
+# segment; tanh did not even run. Backward then computed 1 − x² in place of 1 − y².
 #
 # The count is compared afterwards, and it agrees: four and four. A recomputation that wants to save *more* is cut off at the
-# forward's count, so it can never be found to have saved more. Here is where that stands, in the torch that is installed:
+# forward's count, so it can never be found to have saved more. Here is where that stands, in the torch that is installed (the
+# forward's slots are its `weak_holders`), and below it what is compared of each tensor:
 
 # %% tags=["nbval-ignore-output"]
 from torch.utils import checkpoint as torch_checkpoint
@@ -207,9 +215,9 @@ for name, step in steps.items():
 
 # %% [markdown]
 # `torch.utils.checkpoint.set_checkpoint_early_stop(False)`, a context manager, closes the hole: the recomputation runs to its end, and
-# a tensor too many raises. What it cannot see are values: the function above is all that the check compares (shape, dtype, device).
+# a tensor too many raises. What it cannot see are values: shape, dtype and device are all that `_default_meta_extractor` hands over.
 #
-# What does that cost? What early stop saves is what stands behind the last saved tensor. **Predict** the ratio of a step's time, off /
+# What does that cost? Early stop spares whatever stands behind the last saved tensor. **Predict** the ratio of a step's time, off /
 # on, for a segment that ends in a tanh, and for one that ends in a wide linear layer (which saves its *input*).
 
 # %% tags=["nbval-ignore-output"]
@@ -237,17 +245,19 @@ def ends_of(layer, strategy, segment):
 
 for name, segment in ends_in.items():
     on, off = (ends_of(segment[-1], s, segment) for s in (NON_REENTRANT, NO_EARLY_STOP))
-    print(f"ends in {name:<14} which came to its end {on} x; with early stop off {off} x")
+    print(f"{name:<14} ran to its end {on} x in a step; with early stop off {off} x")
 
 # %% [markdown]
 # A wide last layer has saved its input before it multiplies, so early stop spares the multiplication; tanh has to be computed first,
 # since its result is what is saved, and there is nothing left to spare. (It was left on its way out, which is why its hook did not
-# run.) Closing the hole costs what stands behind the last saved tensor: here nothing in one case, about half a step in the other. It
-# is still only a count: it says *that*, and the repair is the one of lesson 01.
+# run.) Closing the hole costs what stands behind the last saved tensor: here next to nothing in one case; in the other, where this
+# was written, between a third of a step and three quarters. And it is still only a count: it says *that* something flipped. The repair
+# is the one of lesson 01.
 #
 # ## 4 · Whose gradients are these?
 #
-# **Predict.** A flip goes unnoticed and the gradients are wrong. Are they the right gradients of *some* network?
+# **Predict.** A flip goes unnoticed and the gradients are wrong. Are they the right gradients of *some* network, say of the one
+# that the recomputation ran?
 
 # %%
 for branch, direction in (("gate", "false, then true"), ("route", "false, then true")):
@@ -260,12 +270,12 @@ for branch, direction in (("gate", "false, then true"), ("route", "false, then t
 # %% [markdown]
 # The reentrant implementation differentiates the second network, all of it: the gradients belong to a network that did not
 # produce the loss, but they belong together. Under the non-reentrant one the graph is the forward's and the tensors in it are the
-# recomputation's. These are gradients of no network at all. Layer by layer:
+# recomputation's: the gradients are those of neither network. Layer by layer (`args[0]` is x, the segment's input):
 
 # %%
 chosen = {
-    "cap per vector, reentrant": ("scale per vector", REENTRANT),
-    "cap of full shape, non-reentrant": ("scale of full shape", NON_REENTRANT),
+    "scale per vector, reentrant": ("scale per vector", REENTRANT),
+    "scale of full shape, non-reentrant": ("scale of full shape", NON_REENTRANT),
     "gate, non-reentrant": ("gate", NON_REENTRANT),
     "route, reentrant": ("route", REENTRANT),
     "early exit, reentrant": ("early exit", REENTRANT),
@@ -275,9 +285,9 @@ for name, (branch, strategy) in chosen.items():
     case = flip(branch, "false, then true")
     found[name] = r = divergence(case.segment, case.x, strategy=strategy)
     off = sum(row.error > 0.1 for row in r.rows)
-    told = f"{off} off by more than 10%, {len(r.missing)} missing, {len(r.unexpected)} too many"
-    print(f"{name:<33} gradients: {told}")
-show(draw.per_layer(found), "An error of order 1 in every layer; for the cap, of rounding.")
+    told = f"{off} off by more than 10%, {len(r.missing)} missing, {len(r.unexpected)} extra"
+    print(f"{name:<34} {told}")
+show(draw.per_layer(found), "Four are off by their size in every layer, one by rounding only.")
 
 # %% [markdown]
 # ## 5 · Loudness and harm are independent
@@ -286,7 +296,7 @@ show(draw.per_layer(found), "An error of order 1 in every layer; for the cap, of
 # are the gradients off? (A run that raised has no gradients. Its harm is taken from the reentrant implementation: what the same flip
 # costs where nobody looks. For *scale per vector, false, then true* that is kind: with `determinism_check="none"` it cost 1.0 above.)
 #
-# **Predict.** Which corners will be empty: loud and harmful, loud and harmless, silent and harmful, silent and harmless?
+# **Predict.** Which corners will be empty, if any: loud and harmful, loud and harmless, silent and harmful, silent and harmless?
 
 # %%
 points = lesson.loudness(cells)
@@ -300,38 +310,40 @@ print("corners with the norm cap:", len({(p.loud, p.error > 1e-5) for p in caps}
 
 # %% [markdown]
 # The norm cap alone stands in three corners. It is *loud and harmless* where it killed the run of lesson 01; *silent and harmless*
-# under the reentrant implementation; and *silent and ruinous*, under the implementation that counts, where its scale has the
-# update's shape: a scale of 1 − 6e-8 lands in the slot of tanh's result y, and 1 − y² is all but zero. "Harmless" can be said of
-# passes that stay aligned, and of no others.
+# under the reentrant implementation; and *silent and harmful*, under the implementation that counts, where its scale has the
+# update's shape. There a scale, which is 1 or some ulps less, lands in the slot of tanh's result y, so 1 − y² is all but zero: hence
+# the 1.0. A cap's flip is harmless only as long as every tensor gets into the slot that is its own.
 #
 # ## 6 · Over a training run
 #
 # A digit classifier is built around the segment and trained for 40 steps; in every step the branch stands on its threshold and flips.
-# Each run is compared with an uncheckpointed one from the same weights, with the same batches and the same forward.
+# Each run is compared with a plain one: same weights to start from, same batches, same answers of the branch in the forward. From
+# the second step on, what the errors did to the weights counts as well.
 #
 # **Predict.** Which of the runs will you recognise by its loss: does it rise, stall, become NaN?
 
 # %%
-runs = {
-    "cap per vector, reentrant": ("scale per vector", "false, then true", REENTRANT),
-    "full-shape cap, non-reentrant": ("scale of full shape", "false, then true", NON_REENTRANT),
-    "gate, non-reentrant": ("gate", "false, then true", NON_REENTRANT),
-    "route, non-reentrant": ("route", "false, then true", NON_REENTRANT),
-    "early exit, reentrant": ("early exit", "true, then false", REENTRANT),
-}
-pairs = {name: (lesson.train(*how), lesson.train(*how[:2])) for name, how in runs.items()}
+runs = (
+    ("scale per vector", "false, then true", REENTRANT),
+    ("scale of full shape", "false, then true", NON_REENTRANT),
+    ("gate", "false, then true", NON_REENTRANT),
+    ("route", "false, then true", NON_REENTRANT),
+    ("early exit", "true, then false", REENTRANT),
+)
+pairs = {f"{b}, {s.name}": (lesson.train(b, d, s), lesson.train(b, d)) for b, d, s in runs}
 show(
     draw.over_steps({name: run.distances(plain) for name, (run, plain) in pairs.items()}),
     "One stays at rounding, three are wrong by their size at once, the gate's error grows.",
 )
 for name, (run, plain) in pairs.items():
-    falls, enough = run.loss < run.losses[0], run.loss < 1.1 * plain.loss
-    print(f"{name:<30} finite: {run.finite}, loss falls: {falls}, far enough: {enough}")
+    falls, near = run.loss < run.losses[0], run.loss < 1.1 * plain.loss  # means of five steps
+    print(f"{name:<34} finite: {run.finite}, loss falls: {falls}, as far as plain: {near}")
 
 # %% [markdown]
 # Every run's loss falls, and every gradient is finite. A loss that falls is no evidence that gradients are right: the layers around
-# the segment still learn, and a wrong direction is often downhill. Only a comparison shows it. (These are 40 steps of one small model
-# with a flip in each; how a large run with a rare flip fares is not shown here.)
+# the segment still learn, and a wrong direction is often downhill. Four of the five fall less far than their plain run, but who
+# trains only one run does not know how far it ought to fall. Only a comparison shows it. (These are 40 steps of one small model with
+# a flip in each; how a large run with a rare flip fares is not shown here.)
 #
 # ## 7 · Try it
 #
@@ -349,8 +361,10 @@ flips
 case = measure("scale of full shape", "false, then true")
 show(slots(case), sentence(case))
 
-flips.direction.value = "true, then false"
-print(flips.message)
+yours = flips.direction.value
+flips.direction.value = "true, then false"  # a cell can move the panel, too
+print("\n" + textwrap.fill(flips.message, 96))
+flips.direction.value = yours
 
 # %% [markdown]
 # ## Exercises

@@ -373,7 +373,8 @@ for title, rows in final.items():
 # %%
 from recompute_lab.instruments.directions import Direction, mean_cosine
 
-gradients = dropout.network_gradients(p=0.3, trained=0)  # 128 draws of the masks; one batch, initial weights
+# 128 draws of the masks; one batch, at the initial weights.
+gradients = dropout.network_gradients(p=0.3, trained=0)
 base, lost, off = (gradients[name] for name in ("baseline", "lost", "off"))
 useful = [mean_cosine(g, base) > 0.9 for g in (lost, off)]
 print("1: mean gradient, cosine with the right one above 0.9; lost, off:", useful)

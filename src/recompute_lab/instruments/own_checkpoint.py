@@ -76,8 +76,9 @@ class Frame:
         recomputed: list[tuple] = []
 
         def fill(tensor: torch.Tensor) -> torch.Tensor:
-            tensor = tensor.detach()  # a result kept with its history, by the operator it comes from, is never freed
-            if len(recomputed) < len(self.slots) and (slot := self.slots[len(recomputed)]()) is not None:
+            # Detached: a result that its own operator keeps, with its history, is never freed.
+            tensor, place = tensor.detach(), len(recomputed)
+            if place < len(self.slots) and (slot := self.slots[place]()) is not None:
                 self.filled[slot] = tensor, tensor._version
             recomputed.append(metadata(tensor))
             return tensor
@@ -86,7 +87,7 @@ class Frame:
         with rewound(self.streams, self.states), self.autocast(), torch.enable_grad():
             with saved_tensors_hooks(fill, lambda tensor: tensor):
                 self.segment(*args, **kwargs)
-        if self.compare and self.forward_ended:  # a backward inside the forward comes before there is a count
+        if self.compare and self.forward_ended:  # not for a backward inside the forward
             compare(self.saved, recomputed)
 
 

@@ -248,7 +248,8 @@ def silent_flip(answer: Callable) -> str:
             said = {"count": "the recomputation saved fewer tensors", "metadata": "a shape differs"}
             raise Wrong(f"{where}it raises ({said.get(found.outcome, type(error).__name__)}). Wanted: no error.")
         if found.worst < 0.1 and not found.missing:
-            raise Wrong(f"{where}no error, and no harm: the gradients are off by {found.worst:.1e}. Wanted: above 0.1.")
+            harm = "no harm" if found.worst < 1e-5 else "too little harm"
+            raise Wrong(f"{where}no error, and {harm}: the gradients are off by {found.worst:.1e}. Wanted: above 0.1.")
     without = flipped(answer, False, x, strategy=Strategy("", False, early_stop=False))
     closed = "early stop off makes it loud" if without.raised else "it stays silent even with early stop off"
     return f"no error, and gradients off by {found.worst:.1g} times their size; {closed}."

@@ -101,7 +101,7 @@ def _name(run: Told) -> str:
 @check.add(
     "Which row of the figure fired before every crash, not at the first step, and in no run that lived?",
     "Look at the latest step: history[-1] has loss, gradient, mean, largest, near, capped.",
-    "return history[-1].largest > 0.8",
+    "return history[-1].near > 0",
 )
 def early_warning(answer: Callable) -> str:
     """`answer(history)` after each step of held-out runs: in time where one dies, silent where one lives."""
@@ -143,10 +143,10 @@ def early_warning(answer: Callable) -> str:
 def even_odds(answer: Callable) -> str:
     """`answer(p, segments, ranks)`: the first whole number of steps within which a run dies with probability 1/2."""
     if not callable(answer):
-        raise Wrong(f"expected a function steps(p, segments, ranks), got {reprlib.repr(answer)}")
+        raise Wrong(f"expected a function steps_until_even(p, segments, ranks), got {reprlib.repr(answer)}")
     for p, segments, ranks in ((0.2, 1, 1), (0.01, 1, 1), (0.01, 4, 1), (0.01, 4, 8), (1e-6, 24, 64), (0.6, 2, 1)):
         got = whole(answer(p, segments, ranks))
-        asked = f"steps({p:g}, {segments}, {ranks})"
+        asked = f"steps_until_even({p:g}, {segments}, {ranks})"
         if got < 1:
             raise Wrong(f"{asked}: a run has at least one step, you said {got}")
         if (odds := dies_within(p, got, segments, ranks)) < 0.5:

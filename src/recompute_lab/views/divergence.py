@@ -205,5 +205,5 @@ def _end_labels(axes: Axes, ends: Sequence[tuple[float, float, str, str]], right
             va="center",
             fontsize=9,
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": color, "lw": 0.8, "shrinkA": 1, "shrinkB": 5},
+            arrowprops={"arrowstyle": "-", "color": color, "lw": 0.8, "shrinkA": 1, "shrinkB": 5, "relpos": (0, 0.5)},
         )

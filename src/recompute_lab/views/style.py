@@ -8,6 +8,7 @@ Source: M. Okabe and K. Ito, Color Universal Design, 2008.
 from __future__ import annotations
 
 import io
+import textwrap
 
 from IPython.display import Image, display
 from matplotlib import rc_context
@@ -32,6 +33,7 @@ _RC = {
     "hatch.linewidth": 1.2,
 }
 styled = rc_context(_RC)  # a decorator: the caller's own matplotlib settings stay as they are
+_COLUMNS = 96  # JupyterLab breaks longer lines of output in the middle of a word
 _SCALE = 2  # rendered at twice its size on the page, for sharp text on dense screens
 
 
@@ -54,4 +56,4 @@ def show(made: Figure, message: str, dpi: int = 90) -> None:
     """Display the figure, then print its message: one sentence, which readers without the picture get as well."""
     width = round(made.get_size_inches()[0] * dpi)
     display(Image(data=png(made, dpi), width=width, alt=message))
-    print(message)
+    print(textwrap.fill(message, _COLUMNS))
