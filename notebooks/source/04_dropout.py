@@ -373,8 +373,7 @@ for title, rows in final.items():
 # %%
 from recompute_lab.instruments.directions import Direction, mean_cosine
 
-# 128 draws of the masks; one batch, at the initial weights.
-gradients = dropout.network_gradients(p=0.3, trained=0)
+gradients = dropout.network_gradients(p=0.3, trained=0)  # 128 draws, at the initial weights
 base, lost, off = (gradients[name] for name in ("baseline", "lost", "off"))
 useful = [mean_cosine(g, base) > 0.9 for g in (lost, off)]
 print("1: mean gradient, cosine with the right one above 0.9; lost, off:", useful)
