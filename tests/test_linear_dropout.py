@@ -213,6 +213,13 @@ def test_a_direction_against_a_known_one():
     assert Direction.of(b, b).bias == 0 and Direction.of(b, b).mean == pytest.approx(1)
 
 
+def test_a_single_draw_is_held_against_the_others_mean_not_its_own():
+    generator, towards = torch.Generator().manual_seed(0), torch.ones(64) / 2  # of length 4, in noise of length 8
+    draws = towards + torch.randn(500, 8, 64, generator=generator)
+    few = sum(Direction.of(d, d).single * math.sqrt(mean_inner(d, d)) for d in draws) / 500
+    assert few == pytest.approx(float((draws @ towards / draws.norm(dim=2)).mean()), rel=0.03)
+
+
 def test_the_bias_of_lost_and_off_is_the_penalty_taken_away():
     draws = linear_gradients(CASE, NOISES[0], treatments=("baseline", "lost", "off"))
     taken = -2 * penalty(CASE, NOISES[0]) * CASE.w

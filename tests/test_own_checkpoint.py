@@ -506,6 +506,25 @@ def test_activations_are_freed_after_the_forward_and_again_as_backward_goes():
     assert len(alive) == 8 and living() == 0
 
 
+def test_what_was_recomputed_goes_when_its_operator_is_done_with_it():
+    alive, halfway = [], []
+
+    def living():
+        gc.collect()
+        return sum(reference() is not None for reference in alive)
+
+    def watched(x):
+        for i in range(8):
+            x = torch.sin(x)
+            alive.append(weakref.ref(x.untyped_storage()))
+            if i == 3:
+                x.register_hook(lambda _: halfway.append(living()))
+        return x.sum()
+
+    OWN(watched, vectors(64, WIDTH)).backward()
+    assert halfway == [3]  # the inputs of the second, third and fourth sin, which are still to come
+
+
 def test_nothing_is_left_of_a_backward_that_needed_a_part():
     middles = []
 
