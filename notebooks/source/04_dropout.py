@@ -242,8 +242,8 @@ print("dropout under it equals the plain run, bit for bit:", result.equal)
 
 # %% [markdown]
 # The cost does not depend on the segment's size. torch's stream takes five kilobytes and little time, and that is all that
-# `preserve_rng_state=False` saves on a CPU; every stream costs more. Next to a larger segment both are small, and the machine's own ups
-# and downs may hide them: that is what a difference below zero means.
+# `preserve_rng_state=False` saves on a CPU. Every stream costs more, in bytes (each of Python's numbers is an object) and in time. Next to
+# a larger segment both are small, and the machine's own ups and downs may hide them: that is what a difference below zero means.
 #
 # **What is not a fix.** Two proposals are often heard. *"Seed once, at the start of training, and all is reproducible."* *"Switch dropout off
 # in the recomputation: then there is no second mask to disagree."*
@@ -333,21 +333,21 @@ print(f"grows with the number of layers: {by_layers}; with p: {by_p}")
 # not a mask but the number of saved tensors.
 #
 # **Predict**, from lesson 03: the recomputation runs *fewer* layers than the forward; or *more*; or *as many*, but others. Which raise
-# under `use_reentrant=False`? (60 steps of eight such layers in one segment, replay off.)
+# under `use_reentrant=False`? (200 steps of eight such layers in one segment, replay off.)
 
 # %%
 from recompute_lab.specimens.layer_drop import DroppedLayer
 
 print(inspect.getsource(DroppedLayer.forward))
-outcomes = dropout.layer_drop_outcomes(seeds=range(60))
+outcomes = dropout.layer_drop_outcomes(seeds=range(200))
 for relation in ("the same", "fewer", "more", "others, as many"):
     found = {outcome: n for (r, outcome), n in outcomes.items() if r == relation}
     print(f"the recomputation runs {relation:<16} {dict(sorted(found.items()))}")
 
 # %% [markdown]
 # One direction raises, the other is silent: *early stop* leaves the recomputation as soon as it has as many tensors as the forward saved.
-# As many layers, but others, save tensors of the same shapes: silent, too. Two cases did not come up in these 60 steps: the same layers,
-# and an extra layer behind all that ran in the forward, which would be cut off (*fine*).
+# As many layers, but others, save tensors of the same shapes: silent, too. (*Fine* is luck: the same layers were drawn, or the extra ones
+# come behind all that ran in the forward and are cut off.)
 #
 # ## 6 · Does it matter in training?
 #
@@ -409,7 +409,7 @@ for title, rows in final.items():
 # %%
 from recompute_lab.instruments.directions import Direction, mean_cosine
 
-gradients = dropout.network_gradients(p=0.3, trained=0)  # 128 draws of the masks, one batch
+gradients = dropout.network_gradients(p=0.3, trained=0)  # 128 draws, at the initial weights
 base, lost, off = (gradients[name] for name in ("baseline", "lost", "off"))
 useful = all(mean_cosine(g, base) > 0.9 for g in (lost, off))
 print("1: mean gradients, lost and off: cosine with the right one above 0.9:", useful)
@@ -426,8 +426,8 @@ print("   opposite to the gradient (cosine below -0.9):", mean_cosine(off - base
 # %% [markdown]
 # 1. **Half right.** The mismatch, wrong minus right gradient, does not average to zero: in the linear unit it averages to minus the
 #    penalty's gradient. But with it the step still *is* useful: it descends another objective (cosine above 0.9 with the right mean here).
-# 2. **Partly.** Noisier: no, and *off* is quieter. Slower: *lost*, for a while (step 70); *off* is even faster at first (step 20); at step 400 two
-#    settings of six are still worse. A worse plateau: in the held-out loss from p = 0.3 on, in the accuracy at 0.5 only.
+# 2. **Partly.** Noisier: no, and *off* is quieter. Slower: *lost*, for a while (step 70); *off* is even faster at first (step 20); at step 400 it is
+#    still worse in two settings of six, better in none. A worse plateau: in the held-out loss from p = 0.3 on, in the accuracy at 0.5 only.
 # 3. **No.** *Lost* and *off* are biased in the same direction, and that is not opposite to the gradient. They differ in their noise.
 #
 # ## 8 · Try it
