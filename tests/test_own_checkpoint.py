@@ -236,7 +236,7 @@ def test_streams_go_on_from_where_the_forward_left_them():
     assert draws(PLAIN) == draws(OWN)
 
 
-@pytest.mark.parametrize("generator", [0, "torch", torch.rand])
+@pytest.mark.parametrize("generator", [0, "torch", torch.rand, random.SystemRandom()])
 def test_what_is_no_generator_is_refused(generator):
     with pytest.raises(TypeError, match="a generator is a torch.Generator"):
         OwnCheckpoint(generators=(generator,))
@@ -251,11 +251,11 @@ def test_an_unknown_stage_is_refused():
 
 
 class Flips(nn.Module):
-    """`before` runs in the forward, `after` in the recomputation."""
+    """The first arm runs in the forward, the next in the recomputation, any others in later ones."""
 
-    def __init__(self, before, after):
+    def __init__(self, *arms):
         super().__init__()
-        self.arms = [before, after]
+        self.arms = list(arms)
 
     def forward(self, x):
         arm = self.arms.pop(0)
@@ -290,6 +290,26 @@ def test_without_comparison_more_passes_and_less_has_nothing_to_give():
     ALL_REPLAYED(Flips(LESS, MORE), x3).sum().backward()
     with pytest.raises(RecomputationMismatch, match="ended before the saved tensor that backward asks for"):
         ALL_REPLAYED(Flips(MORE, LESS), x3).sum().backward()
+
+
+@pytest.mark.parametrize("after", [MORE, OTHER])
+def test_what_was_refused_once_is_not_handed_out_at_the_next_backward(after):
+    output = OWN(Flips(LESS, after, after), x3).sum()
+    for _ in range(2):
+        with pytest.raises(RecomputationMismatch):
+            output.backward()
+
+
+def test_after_an_interruption_the_next_backward_runs_the_segment_again():
+    def interrupted(x):
+        raise KeyboardInterrupt(LESS(x))
+
+    x = vectors(4, WIDTH)
+    output = OWN(Flips(LESS, interrupted, MORE), x).sum()
+    with pytest.raises(KeyboardInterrupt):
+        output.backward()
+    with pytest.raises(RecomputationMismatch):  # not a gradient out of the run that was interrupted
+        output.backward()
 
 
 def test_the_mismatch_is_read_as_torchs_is():
@@ -401,6 +421,40 @@ def test_an_argument_changed_in_place_is_noticed_as_in_a_plain_run():
         middle.add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             output.sum().backward()
+
+
+def doubled_result(x):
+    y = x.tanh()
+    return y.mul_(2)
+
+
+def doubled_input(x):
+    y = x * 2
+    z = y.sin()
+    y.mul_(2)
+    return z
+
+
+def doubled_behind_autograds_back(x):
+    y = x.tanh()
+    y.detach().mul_(2)
+    return y
+
+
+def changed_after_a_nested_one(x):
+    y = x * 2
+    z = OWN(torch.sin, y)
+    y.mul_(2)
+    return z
+
+
+@pytest.mark.parametrize(
+    "segment", [doubled_result, doubled_input, doubled_behind_autograds_back, changed_after_a_nested_one]
+)
+def test_an_activation_changed_in_place_after_it_was_saved_is_noticed_as_in_a_plain_run(segment):
+    for run in (PLAIN, OWN):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            run(segment, x3).sum().backward()
 
 
 @pytest.mark.parametrize("when", [1, 2])

@@ -503,3 +503,9 @@ def test_two_instruments_in_two_threads_leave_backward_as_it_was():
         assert torch.autograd.backward is backward
     finally:
         torch.autograd.backward = backward
+
+
+def test_the_systems_randomness_has_no_state_to_put_back():
+    layer = nn.Linear(3, 3)
+    layer.secrets = random.SystemRandom()
+    assert divergence(layer, torch.randn(2, 3)).equal

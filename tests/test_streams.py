@@ -152,7 +152,13 @@ def verdict(exercise, answer):
     return " ".join(str(exercise.judge(answer)).split())
 
 
-def naive(segment, x, *, hold=False, again=False, order=1):
+def under(segment, x, unpack):
+    places = itertools.count()
+    with saved_tensors_hooks(lambda tensor: next(places), unpack):
+        return segment(x)
+
+
+def naive(segment, x, *, hold=False, again=False, order=1, grad=True):
     places, filled = itertools.count(), []
 
     def unpack(place):
@@ -160,7 +166,8 @@ def naive(segment, x, *, hold=False, again=False, order=1):
             return place
         if again or not filled:
             filled.clear()
-            with torch.enable_grad(), saved_tensors_hooks(lambda t: filled.append(t.detach()), lambda _: None):
+            collect = saved_tensors_hooks(lambda t: filled.append(t.detach()), lambda _: None)
+            with torch.set_grad_enabled(grad), collect:
                 segment(x)
         return filled[::order][place]
 
@@ -182,11 +189,31 @@ def test_naive(answer):
         (lambda segment, x: naive(segment, x, order=-1), ""),
         (lambda segment, x: segment(x) if segment(x) is not None else 0, "ran 2 times"),
         (lambda segment, x: 0, "yours returned int"),
+        (lambda segment, x: naive(segment, x, grad=False), "run it under torch.enable_grad()"),
+        (lambda segment, x: under(segment, x, lambda place: None), "yours returns something else"),
     ],
 )
 def test_naive_wrong(answer, message):
     told = verdict(check.naive, answer)
     assert told.startswith(WRONG) and message in told, told
+
+
+def test_an_unpack_that_is_open_is_not_attempted():
+    def answer(segment, x):
+        def unpack(place): ...
+
+        return under(segment, x, unpack)
+
+    assert verdict(check.naive, answer).startswith(NOT_ATTEMPTED)
+
+
+def no_context_manager(state):
+    yield
+
+
+@contextmanager
+def without_a_yield(state):
+    torch.set_rng_state(state)
 
 
 def capture():
@@ -234,8 +261,30 @@ def nothing(state):
     yield
 
 
-def test_torch_stream():
-    assert verdict(check.torch_stream, (capture, replay)).startswith(RIGHT)
+@contextmanager
+def forked(state):
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(state)
+        yield
+
+
+class Replay:
+    def __init__(self, state):
+        self.state = state
+
+    def __enter__(self):
+        self.now = torch.get_rng_state()
+        torch.set_rng_state(self.state)
+
+    def __exit__(self, *error):
+        torch.set_rng_state(self.now)
+
+
+@pytest.mark.parametrize(
+    "answer", [(capture, replay), [capture, replay], (torch.get_rng_state, forked), (capture, Replay)]
+)
+def test_torch_stream(answer):
+    assert verdict(check.torch_stream, answer).startswith(RIGHT)
 
 
 @pytest.mark.parametrize(
@@ -248,6 +297,8 @@ def test_torch_stream():
         ((lambda: torch.manual_seed(0), seeded), "capturing moved the stream"),
         ((lambda: 0, seeded), "drew another mask"),
         ((lambda: torch.rand(1), nothing), "capturing moved the stream"),
+        ((capture, no_context_manager), "keep the line @contextmanager"),
+        ((capture, without_a_yield), "has no yield"),
         (capture, "as a pair"),
     ],
 )
@@ -263,6 +314,7 @@ def test_a_stub_under_a_decorator_is_not_attempted():
     def stub(state): ...
 
     assert verdict(check.torch_stream, (open_, stub)).startswith(NOT_ATTEMPTED)
+    assert verdict(check.torch_stream, (capture, stub)).startswith(NOT_ATTEMPTED)
 
 
 def read(generators):
@@ -277,8 +329,21 @@ def write(states, generators):
         generator.set_state(state)
 
 
-def test_every_stream():
-    assert verdict(check.every_stream, (read, write)).startswith(RIGHT)
+def read_at_once(generators):  # a list, as the lesson says
+    of_torch = [torch.default_generator] + generators
+    return {"torch": [g.get_state() for g in of_torch], "python": random.getstate(), "numpy": np.random.get_state()}
+
+
+def write_at_once(states, generators):
+    for generator, state in zip([torch.default_generator] + generators, states["torch"], strict=True):
+        generator.set_state(state)
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+
+
+@pytest.mark.parametrize("answer", [(read, write), (read_at_once, write_at_once)])
+def test_every_stream(answer):
+    assert verdict(check.every_stream, answer).startswith(RIGHT)
 
 
 @pytest.mark.parametrize(
@@ -395,11 +460,24 @@ def gaussian(x, y, w, s, factor=2.0, power=2, lost_has_it=False, replayed_has_it
     return least_squares + replayed_has_it * penalty, least_squares + lost_has_it * penalty
 
 
-def test_expected_gradients():
-    assert verdict(check.expected_gradients, gaussian).startswith(RIGHT)
-    assert verdict(check.expected_gradients, lambda x, y, w, s: [g.tolist() for g in gaussian(x, y, w, s)]).startswith(
-        RIGHT
-    )
+def in_place(x, y, w, s):
+    residual = y.neg_().addmv_(x, w)
+    least_squares = 2 / len(y) * x.T @ residual
+    return least_squares + 2 * s**2 * x.square_().mean(0) * w, least_squares
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        gaussian,
+        in_place,
+        lambda x, y, w, s: [g.tolist() for g in gaussian(x, y, w, s)],
+        lambda x, y, w, s: torch.stack(gaussian(x, y, w, s)),
+        lambda x, y, w, s: gaussian(x, y, w.requires_grad_(), s),
+    ],
+)
+def test_expected_gradients(answer):
+    assert verdict(check.expected_gradients, answer).startswith(RIGHT)
 
 
 @pytest.mark.parametrize(
@@ -413,6 +491,7 @@ def test_expected_gradients():
         (lambda *a: gaussian(*a, power=1), "The variance is s², not s."),
         (lambda x, y, w, s: gaussian(x, y, w, s)[0], "replayed"),
         (lambda x, y, w, s: (w[:2], w), "replayed: a gradient has the shape of w, [5]; got [2]"),
+        (lambda x, y, w, s: (w * float("nan"), w * float("nan")), "replayed, s = 0.5: nan standard errors"),
         (lambda x, y, w, s: 3, "return two gradients"),
     ],
 )

@@ -6,8 +6,10 @@ stages: nothing (naive), torch's random streams, every random stream; and a comp
 
 It claims: gradients bit-equal to the plain run of a segment that is a function of its arguments, the weights, the
 streams it was told of, and autocast; activations freed between the passes; nesting; `autograd.grad`, several
-outputs, keyword arguments, inputs without grad, several backwards through one graph, and double backward. It does not
-stop the recomputation early, which is what lets it count both ways.
+outputs, keyword arguments, inputs without grad, several backwards through one graph, and double backward; and an error
+where autograd's check for changes in place would raise in the plain run, for arguments and for activations that the
+segment changes itself. Of weights and captured tensors that change between the passes it knows nothing, like torch's.
+It does not stop the recomputation early, which is what lets it count both ways.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Frame:
         self.autocast = autocast_now()
         self.slots: list[weakref.ref[Slot]] = []
         self.saved: list[tuple] = []  # the forward's, in order: shape, dtype, device
-        self.filled: weakref.WeakKeyDictionary[Slot, torch.Tensor] = weakref.WeakKeyDictionary()
+        self.filled: weakref.WeakKeyDictionary[Slot, tuple[torch.Tensor, int]] = weakref.WeakKeyDictionary()
         self.forward_ended = False
 
     def pack(self, tensor: torch.Tensor) -> Slot:
@@ -55,10 +57,20 @@ class Frame:
 
     def unpack(self, slot: Slot) -> torch.Tensor:
         if slot not in self.filled:
-            self.recompute()
+            try:
+                self.recompute()
+            except BaseException:
+                self.filled.clear()  # else the next backward would be given what this one refused
+                raise
         if slot not in self.filled:
             raise RecomputationMismatch("the recomputation ended before the saved tensor that backward asks for")
-        return self.filled[slot]
+        tensor, version = self.filled[slot]
+        if tensor._version != version:  # autograd checks this itself, but not for what comes from a hook
+            raise RuntimeError(
+                "a tensor needed for gradient computation has been modified by an inplace operation after the segment "
+                f"saved it: {_told(metadata(tensor))}"
+            )
+        return tensor
 
     def recompute(self) -> None:
         recomputed: list[tuple] = []
@@ -67,7 +79,7 @@ class Frame:
             # Detached: a result that its own operator keeps, with its history, is never freed.
             tensor, place = tensor.detach(), len(recomputed)
             if place < len(self.slots) and (slot := self.slots[place]()) is not None:
-                self.filled[slot] = tensor
+                self.filled[slot] = tensor, tensor._version
             recomputed.append(metadata(tensor))
             return tensor
 

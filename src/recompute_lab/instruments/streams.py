@@ -60,7 +60,7 @@ def is_generator(value) -> bool:
     """True for torch's, Python's and NumPy's generator objects."""
     numpy = sys.modules.get("numpy")
     kinds = (torch.Generator, random.Random) + ((numpy.random.Generator, numpy.random.RandomState) if numpy else ())
-    return isinstance(value, kinds)
+    return isinstance(value, kinds) and not isinstance(value, random.SystemRandom)  # which has no state
 
 
 def generator_stream(generator, name: str = "a generator") -> Stream:
