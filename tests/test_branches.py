@@ -96,3 +96,17 @@ def test_weights_depend_on_the_seed_alone():
     assert all(map(same_bits, a.state_dict().values(), b.state_dict().values()))
     assert not all(map(same_bits, a.state_dict().values(), c.state_dict().values()))
     assert same_bits(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("kind", BRANCHES.values())
+def test_a_vector_of_exactly_the_limit_is_not_too_long(kind):
+    torch.manual_seed(1)
+    update, stream = torch.ones(8, 16), torch.ones(8, 16)
+    limit = ratios(update, stream).max().item()
+    branches = kind(limit, 16), kind(2 * limit, 16)
+    branches[1].load_state_dict(branches[0].state_dict())
+    assert same_bits(*(branch(update, stream) for branch in branches))
+
+
+def test_the_lesson_says_three_layers():
+    assert len(BranchingSegment(BRANCHES["gate"]).layers) == 3

@@ -180,3 +180,25 @@ def test_an_unknown_name_lists_the_names(place):
 @pytest.mark.parametrize("place", [exercises, Hints(exercises)])
 def test_copies_work(place):
     assert copy.copy(place).table is not None
+
+
+def test_a_function_that_does_nothing_in_a_right_answer():
+    exercises = Exercises()
+
+    @exercises.add()
+    def answers(answer):
+        if answer() != 3:
+            raise Wrong("3, please")
+        return "it is"
+
+    def right():
+        def idle(): ...
+
+        return 3 + (idle() or 0)
+
+    def open_inside():
+        def inner(): ...
+
+        return inner()
+
+    assert [exercises.answers.judge(f).status for f in (right, open_inside)] == [RIGHT, NOT_ATTEMPTED]

@@ -106,6 +106,13 @@ def test_errors_in_brief(error, text):
     assert brief(error) == text
 
 
+def test_a_missing_gradient_counts_as_wrong_by_its_size():
+    rows = [Row("a", 0.1, 1.0, False)]
+    assert damage(Divergence("x", rows)) == 0.1
+    assert damage(Divergence("x", rows, missing=["b"])) == 1.0
+    assert damage(Divergence("x", [Row("a", 3.0, 1.0, False)], missing=["b"])) == 3.0
+
+
 # --- loudness
 
 

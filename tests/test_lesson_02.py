@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 
 from recompute_lab.lessons.early_warning import HIGH, LOW, STATISTICS, Told, pairs, past, quiet_threshold, told
 from recompute_lab.lessons.exercise import NOT_ATTEMPTED, RIGHT, WRONG
@@ -55,12 +56,19 @@ WRONG_ANSWERS = [
     ("even_odds", steps_needed, "expected a whole number"),
     ("even_odds", lambda p, segments, ranks: 0, "at least one step"),
     ("even_odds", 7, "expected a function"),
+    ("even_odds", lambda p, segments, ranks: 10**400, "steps are enough already"),
+    ("odds", lambda p, n: 10**400, "expected a number, got 1000"),
+    ("odds", lambda p, n: 2 * g(p, n) * (1 - g(p, n)) * 1.001, "one position: "),
 ]
 
 
 @pytest.mark.parametrize("name", check.all)
 def test_a_right_answer_passes(name):
     assert check.all[name].judge(RIGHT_ANSWERS[name]).status == RIGHT
+
+
+def test_the_right_formula_is_right_in_float32_too():
+    assert check.odds.judge(lambda p, n: RIGHT_ANSWERS["odds"](torch.tensor(p), n)).status == RIGHT
 
 
 @pytest.mark.parametrize("name, answer, message", WRONG_ANSWERS)

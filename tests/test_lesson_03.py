@@ -177,6 +177,7 @@ def test_silent_flip(answer, closed, capsys):
         (lambda x, hit: torch.tanh(torch.sin(x) if hit else x), "no error, and too little harm"),
         (lambda x, hit: torch.tanh(x if hit else x * torch.full_like(x, 0.5)), "the recomputation saved fewer"),
         (lambda x, hit: torch.tanh(x * x.new_full((1,) * x.dim(), 0.5) if hit else x), "a shape differs"),
+        (lambda x, hit: torch.tanh(x * torch.full_like(x, math.nan) if hit else x), "zero, infinite or NaN"),
         (lambda x, hit: x.detach().tanh(), "nothing to differentiate"),
         (lambda x: x, "positional argument"),
     ],

@@ -32,6 +32,31 @@ def test_ulps_from_is_the_inverse(ulps):
     assert ulps_above(torch.tensor(ulps_from(LIMIT, ulps)), LIMIT).item() == ulps
 
 
+@pytest.mark.parametrize("ulps", [-0x3FC00001, 2**30, 2**31, 2**40, -(2**31)])
+def test_steps_out_of_the_finite_numbers_are_refused(ulps):
+    with pytest.raises(ValueError, match="lead out of the finite float32"):
+        ulps_from(LIMIT, ulps)
+    assert ulps_from(LIMIT, -0x3FC00000) == 0.0
+
+
+@pytest.mark.parametrize("reference", [0.0, -1.0, math.nan, math.inf])
+def test_steps_are_taken_from_a_positive_number(reference):
+    with pytest.raises(ValueError, match="from a positive number"):
+        ulps_from(reference, 1)
+
+
+def test_a_part_of_a_step_is_no_step():
+    with pytest.raises(TypeError):
+        ulps_from(LIMIT, 1.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32])
+def test_a_cap_may_be_larger_than_the_distances_dtype(dtype):
+    margins = Margins(torch.tensor([[1], [0]], dtype=dtype))
+    for cap, true in ((2**40, 0), (200, 0), (-1, 2), (-(2**40), 2)):
+        assert (margins.at(cap).firing, margins.at(cap).true) == (true / 2, true)
+
+
 def test_zero_and_other_dtypes():
     zeros = ulps_above(torch.tensor([0.0, -0.0]), 1.0)
     assert zeros.tolist() == [-0x3F800000] * 2

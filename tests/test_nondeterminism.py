@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from recompute_lab.instruments.ledger import record
-from recompute_lab.instruments.nondeterminism import Atomics, Nudge, accumulate, atomics_differ, disagreements
+from recompute_lab.instruments.nondeterminism import Atomics, Nudge, accumulate, atomics_differ, disagreements, moved
 from recompute_lab.instruments.state import same_bits
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
@@ -105,6 +105,36 @@ def test_zeros_infinities_and_nans_are_left_alone(ulps, seed, dtype):
     nudge, tensor = Nudge({1: ulps}, seed), SPECIAL.to(dtype)
     moved = nudge.counted(nudge)(tensor)
     assert same_bits(moved[:4], tensor[:4]) and moved[4].isnan()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_more_units_than_there_are_numbers_lead_to_the_end_and_not_around_it(dtype):
+    ones, largest = torch.tensor([1.0, -1.0], dtype=dtype), torch.finfo(dtype).max
+    for far in (40_000 if dtype.itemsize == 2 else 2**70, 2**70):
+        assert moved(ones, far).tolist() == [largest, -largest]
+        assert moved(ones, -far).tolist() == [0, 0]
+        signed = Nudge(far, seed=0)(torch.ones(64, dtype=dtype))
+        up = Nudge(1, seed=0)(torch.ones(64, dtype=dtype)) > 1
+        assert signed.tolist() == [largest if sign else 0 for sign in up.tolist()]
+    assert moved(ones, torch.tensor([2**62, -(2**62)])).tolist() == [largest, 0]
+
+
+@pytest.mark.parametrize("tensor", [torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.complex64)])
+def test_what_has_no_last_place_is_refused(tensor):
+    for noise in (Nudge(1), Nudge(1, seed=0)):
+        with pytest.raises(TypeError, match="the last place can be moved of torch.float64"):
+            noise(tensor)
+
+
+def test_real_noise_of_integers_is_refused():
+    with pytest.raises(TypeError, match="floating-point numbers"):
+        Atomics()(torch.ones(2, dtype=torch.int64))
+
+
+def test_parts_of_a_unit_are_refused():
+    for ulps in (1.5, torch.tensor([1.5, 0.5])):
+        with pytest.raises(TypeError):
+            moved(torch.ones(2), ulps)
 
 
 def test_denormals_move_too():

@@ -4,6 +4,7 @@ from fractions import Fraction
 from itertools import product
 from math import comb
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,6 +29,14 @@ def test_the_edges():
     assert (guard_true(0, 5), guard_true(1, 5), guard_true(1, 0), guard_true(0.3, 0)) == (0, 1, 0, 0)
     assert passes_disagree(0, 5) == passes_disagree(1, 5) == passes_disagree(0.5, 0) == 0
     assert guard_true(0.5, 10**9) == 1 and passes_disagree(0.5, 10**9) == 0
+
+
+def test_no_chance_is_not_written_with_a_minus():
+    assert [str(guard_true(p, n)) for p in (0, 0.0, -0.0) for n in (0, 5)] == ["0.0"] * 6
+
+
+def test_numbers_of_numpy_do_not_wrap_around():
+    assert dies_within(0.1, np.int32(2**30), 4, 4) == 1
 
 
 def test_a_tiny_probability_is_not_lost_in_rounding():
@@ -80,5 +89,10 @@ def test_what_is_no_probability_is_refused(p):
 def test_other_bad_input_is_refused():
     with pytest.raises(ValueError, match="not negative"):
         guard_true(0.5, -1)
+    with pytest.raises(ValueError, match="not negative"):
+        guard_true(1, float("nan"))
+    for wrong in ((-2, -3), (10, -1), (-10, 1, -1)):  # two negative factors make a positive product
+        with pytest.raises(ValueError, match="not negative"):
+            dies_within(0.1, *wrong)
     with pytest.raises(ValueError, match="at least one trial"):
         binomial_interval(0, 0)

@@ -144,8 +144,8 @@ def test_the_sentence_counts_and_says_what_it_means():
     said = describe(half, half.at(1))
     assert "50 of 100 positions fire; the guard is true in 50 of 100 passes (closed form: 0.5)" in said
     assert "disagree in 50 of 50 pairs (closed form: 0.5). At this setting about 50 of 100 steps die." in said
-    assert describe(half, half.at(2)).endswith("always agree: every position is below the cap, or on it.")
-    assert describe(half, half.at(-1)).endswith("always agree: in every pass some position is past the cap.")
+    assert describe(half, half.at(2)).endswith("agreed every time: every position was below the cap, or on it.")
+    assert describe(half, half.at(-1)).endswith("agreed every time: in every pass some position was past the cap.")
     assert "At this setting about 25 of 100 steps die, and as many" in describe(half, half.at(1), full_shape=True)
     rare = Margins(torch.tensor([[2]] + [[0]] * 2499))
     assert "1 of 2,500 positions fires" in describe(rare, rare.at(1))
@@ -198,13 +198,14 @@ def test_no_noise_and_nothing_disagrees(panel):
     panel.noise.value = 0
     for cap in (-1, 0, 1):
         panel.cap.value = cap
-        assert "disagree in 0 of 100 pairs (closed form: 0). Both passes always agree" in panel.message
+        assert "disagree in 0 of 100 pairs (closed form: 0). Both passes agreed every time" in panel.message
 
 
 def test_real_noise_with_one_thread_says_what_to_do(panel):
     panel.source.value = "real"
     assert panel.noise.disabled
     assert "Nothing varied" in panel.message and "torch.set_num_threads(2)" in panel.message
+    assert "deterministic algorithms on" in panel.message
     panel.source.value = "staged"
     assert not panel.noise.disabled
 
@@ -256,6 +257,37 @@ def test_an_interrupt_leaves_the_panel_usable(panel):
     panel._steps = interrupted
     panel.run()
     assert panel.result.endswith("1 died (different number of tensors). Interrupted.") and not panel.button.disabled
+
+
+def test_an_interrupted_measurement_leaves_no_picture_of_another_setting(panel):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    before, panel._measure = bytes(panel.picture.value), interrupted
+    with pytest.raises(KeyboardInterrupt):
+        panel.noise.value = 64
+    assert panel.message == "Interrupted: move a control to go on." and bytes(panel.picture.value) != before
+    panel._measure = lesson.measure
+    panel.cap.value = 80
+    assert panel.message == describe(staged(64, 1000), staged(64, 1000).at(80))
+
+
+def test_a_run_says_nothing_of_a_setting_that_was_not_its_own(panel):
+    def moving(*_):
+        yield "count"
+        panel.cap.value = 60
+        yield "fine"
+
+    panel._steps = moving
+    panel.run()
+    assert panel.result == "The controls moved while the steps were taken: run them again."
+    assert panel.bar.layout.display == "none"
+
+
+def test_what_was_measured_is_not_said_of_all_passes():
+    rare = lesson.measure(64, 10, "staged").at(67)  # ten million draws: 0.07% of positions fire, 1.4% of pairs disagree
+    said = describe(lesson.measure(64, 10, "staged"), rare)
+    assert rare.firing == 0 and "always" not in said and "agreed every time" in said
 
 
 def test_a_run_ends_when_its_time_is_up(panel, monkeypatch):

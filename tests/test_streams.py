@@ -152,7 +152,13 @@ def verdict(exercise, answer):
     return " ".join(str(exercise.judge(answer)).split())
 
 
-def naive(segment, x, *, hold=False, again=False, order=1):
+def under(segment, x, unpack):
+    places = itertools.count()
+    with saved_tensors_hooks(lambda tensor: next(places), unpack):
+        return segment(x)
+
+
+def naive(segment, x, *, hold=False, again=False, order=1, grad=True):
     places, filled = itertools.count(), []
 
     def unpack(place):
@@ -160,7 +166,8 @@ def naive(segment, x, *, hold=False, again=False, order=1):
             return place
         if again or not filled:
             filled.clear()
-            with torch.enable_grad(), saved_tensors_hooks(lambda t: filled.append(t.detach()), lambda _: None):
+            collect = saved_tensors_hooks(lambda t: filled.append(t.detach()), lambda _: None)
+            with torch.set_grad_enabled(grad), collect:
                 segment(x)
         return filled[::order][place]
 
@@ -182,11 +189,31 @@ def test_naive(answer):
         (lambda segment, x: naive(segment, x, order=-1), ""),
         (lambda segment, x: segment(x) if segment(x) is not None else 0, "ran 2 times"),
         (lambda segment, x: 0, "yours returned int"),
+        (lambda segment, x: naive(segment, x, grad=False), "run it under torch.enable_grad()"),
+        (lambda segment, x: under(segment, x, lambda place: None), "yours returns something else"),
     ],
 )
 def test_naive_wrong(answer, message):
     told = verdict(check.naive, answer)
     assert told.startswith(WRONG) and message in told, told
+
+
+def test_an_unpack_that_is_open_is_not_attempted():
+    def answer(segment, x):
+        def unpack(place): ...
+
+        return under(segment, x, unpack)
+
+    assert verdict(check.naive, answer).startswith(NOT_ATTEMPTED)
+
+
+def no_context_manager(state):
+    yield
+
+
+@contextmanager
+def without_a_yield(state):
+    torch.set_rng_state(state)
 
 
 def capture():
@@ -270,6 +297,8 @@ def test_torch_stream(answer):
         ((lambda: torch.manual_seed(0), seeded), "capturing moved the stream"),
         ((lambda: 0, seeded), "drew another mask"),
         ((lambda: torch.rand(1), nothing), "capturing moved the stream"),
+        ((capture, no_context_manager), "keep the line @contextmanager"),
+        ((capture, without_a_yield), "has no yield"),
         (capture, "as a pair"),
     ],
 )

@@ -7,6 +7,7 @@ cap at once.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -21,8 +22,7 @@ def ulps_above(values: torch.Tensor, reference: float) -> torch.Tensor:
     Raises ValueError for a reference that is not positive, and for values that are negative or not finite: lengths and
     their ratios are neither.
     """
-    if not (reference > 0 and torch.tensor(reference, dtype=torch.float32).isfinite()):
-        raise ValueError(f"distances are taken from a positive number; got {reference}")
+    _positive(reference)
     values = values.detach().float()
     if not bool((values.isfinite() & (values >= 0)).all()):
         raise ValueError("distances are those of finite numbers that are not negative; there is another one")
@@ -30,9 +30,24 @@ def ulps_above(values: torch.Tensor, reference: float) -> torch.Tensor:
 
 
 def ulps_from(reference: float, ulps: int) -> float:
-    """The float32 that lies `ulps` steps above `reference`: the inverse of `ulps_above`."""
-    bits = _bits(torch.tensor(reference, dtype=torch.float32)) + ulps
-    return bits.view(torch.float32).item()
+    """The float32 that lies `ulps` steps above `reference`: the inverse of `ulps_above`.
+
+    Raises ValueError for a reference that is not positive, and where the steps lead below zero or past all finite
+    numbers: the bits beyond either end are those of negative numbers and of NaNs.
+    """
+    _positive(reference)
+    bits = int(_bits(torch.tensor(reference, dtype=torch.float32))) + operator.index(ulps)
+    if not 0 <= bits <= _LARGEST:
+        raise ValueError(f"{ulps} steps from {reference} lead out of the finite float32 from zero up")
+    return torch.tensor(bits, dtype=torch.int32).view(torch.float32).item()
+
+
+_LARGEST = 0x7F7FFFFF  # the bits of the largest finite float32
+
+
+def _positive(reference: float) -> None:
+    if not (reference > 0 and torch.tensor(reference, dtype=torch.float32).isfinite()):
+        raise ValueError(f"distances are taken from a positive number; got {reference}")
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -65,6 +80,7 @@ class Margins:
     def __init__(self, distances: torch.Tensor, reference: float = 1.0):
         if distances.dim() != 2 or distances.shape[0] < 2 or distances.shape[1] < 1:
             raise ValueError(f"[passes, positions] with two passes at least; got {list(distances.shape)}")
+        distances = distances.long()  # in fewer bytes a cap may have no place, and the comparison would wrap around
         self.distances, self.reference = distances, reference
         self.largest = distances.amax(1)
         self._sorted = distances.flatten().sort().values

@@ -6,6 +6,7 @@ which add no saved tensor: gradients pass through unchanged. A segment that need
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 
 import torch
@@ -43,6 +44,8 @@ class Atomics:
         self.weights = weights / weights.sum()
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            raise TypeError(f"real noise is that of floating-point numbers; got {tensor.dtype}")
         with torch.no_grad():
             # Parts of a small tensor are spread among zeros, until there are enough additions for torch to use threads.
             spread = max(1, 4 * ATOMIC_ELEMENTS // max(len(self.weights) * tensor.numel(), 1))
@@ -99,7 +102,8 @@ class Nudge:
         if self.generator is None:
             return steps
         signs = torch.randint(0, 2, tensor.shape, generator=self.generator, dtype=torch.int8) * 2 - 1
-        return signs.to(tensor.device, _BITS[tensor.dtype]) * steps
+        integer = _integer(tensor)
+        return signs.to(tensor.device, integer) * _fitting(steps, integer)
 
 
 _BITS = {
@@ -114,16 +118,34 @@ def moved(tensor: torch.Tensor, ulps: int | torch.Tensor) -> torch.Tensor:
     """Each element moved by `ulps` units in the last place, away from zero, or towards it where negative.
 
     `ulps` is one number or an integer tensor of the same shape. What would pass zero or the largest finite number stays
-    there; infinities and NaNs are not to be moved. Any floating-point dtype of two bytes or more.
+    there; infinities and NaNs are not to be moved. Any floating-point dtype of two bytes or more; raises TypeError for
+    another, and for `ulps` that are not whole numbers.
     """
-    integer = _BITS[tensor.dtype]
+    integer = _integer(tensor)
     bits = tensor.detach().contiguous().view(integer)
     # The bits of a float without its sign are in the order of the floats.
     magnitude = bits & torch.iinfo(integer).max
     largest = torch.full((), torch.finfo(tensor.dtype).max, dtype=tensor.dtype).view(integer).item()
-    steps = torch.as_tensor(ulps, dtype=integer, device=tensor.device)
+    steps = torch.as_tensor(_fitting(ulps, integer), dtype=integer, device=tensor.device)
     steps = torch.minimum(torch.maximum(steps, -magnitude), largest - magnitude)  # so that the sum cannot overflow
     return ((magnitude + steps) | (bits ^ magnitude)).view(tensor.dtype)
+
+
+def _integer(tensor: torch.Tensor) -> torch.dtype:
+    """The integers that have as many bits as a tensor's numbers."""
+    if tensor.dtype not in _BITS:
+        raise TypeError(f"the last place can be moved of {', '.join(map(str, _BITS))}; got {tensor.dtype}")
+    return _BITS[tensor.dtype]
+
+
+def _fitting(steps: int | torch.Tensor, integer: torch.dtype) -> int | torch.Tensor:
+    """As many steps, or as many as there are numbers in the dtype: more lead to the same end, but would wrap around."""
+    most = torch.iinfo(integer).max
+    if not isinstance(steps, torch.Tensor):
+        return max(-most, min(operator.index(steps), most))
+    if steps.is_floating_point() or steps.is_complex():
+        raise TypeError(f"steps are whole numbers; got {steps.dtype}")
+    return steps if steps.element_size() <= integer.itemsize else steps.clamp(-most, most)
 
 
 def disagreements(function: Callable[[], torch.Tensor], calls: int = 20) -> int:

@@ -12,10 +12,9 @@ import math
 def guard_true(p: float, positions: int = 1) -> float:
     """The probability that any of `positions` is past the threshold, each with probability `p`: 1 - (1 - p)^n."""
     _probability(p)
-    if positions < 0:
-        raise ValueError(f"a number of positions is not negative; got {positions}")
-    if p == 1:
-        return float(positions > 0)
+    _count("positions", positions)
+    if p == 0 or p == 1:
+        return float(p == 1 and positions > 0)
     return -math.expm1(positions * math.log1p(-p))  # exact for a small p, where 1 - (1 - p) ** n is not
 
 
@@ -30,7 +29,9 @@ def dies_within(per_step: float, steps: int, segments: int = 1, ranks: int = 1) 
 
     Assumes that the probability is the same everywhere and that nothing is shared: neither noise nor data.
     """
-    return guard_true(per_step, steps * segments * ranks)
+    for name, number in (("steps", steps), ("segments", segments), ("ranks", ranks)):
+        _count(name, number)
+    return guard_true(per_step, float(steps) * float(segments) * float(ranks))  # NumPy's integers would wrap around
 
 
 def binomial_interval(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -45,6 +46,11 @@ def binomial_interval(hits: int, trials: int, confidence: float = 0.95) -> tuple
         raise ValueError("an interval needs at least one trial")
     interval = binomtest(hits, trials).proportion_ci(confidence, method="exact")
     return float(interval.low), float(interval.high)
+
+
+def _count(name: str, number: float) -> None:
+    if not number >= 0:
+        raise ValueError(f"a number of {name} is not negative; got {number}")
 
 
 def _probability(p: float) -> None:

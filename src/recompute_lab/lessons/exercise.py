@@ -12,7 +12,7 @@ import reprlib
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 
 NOT_ATTEMPTED, WRONG, RIGHT = "not attempted yet", "not yet", "right"
 
@@ -47,17 +47,19 @@ class Exercise:
         self.name, self._check, self.hints = name, check, tuple(hints)
 
     def judge(self, *answer) -> Verdict:
-        missing = [part for part in answer for part in _parts(part) if is_stub(part)]
-        if missing:
-            todo = f"replace each ... with your answer, then run this cell; stuck? hint.{self.name}()"
+        parts = [part for part in answer for part in _parts(part)]
+        todo = f"replace each ... with your answer, then run this cell; stuck? hint.{self.name}()"
+        if any(map(is_stub, parts)):
             return Verdict(NOT_ATTEMPTED, todo)
         try:
             return Verdict(RIGHT, self._check(*answer))
         except Wrong as wrong:
-            return Verdict(WRONG, str(wrong))
+            told = str(wrong)
         except Exception as error:
-            first_line = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
-            return Verdict(WRONG, f"your answer raised {first_line}")
+            told = "your answer raised " + ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+        if any(map(_holds_a_stub, parts)):  # asked only now: a right answer may hold a function that does nothing
+            return Verdict(NOT_ATTEMPTED, todo)
+        return Verdict(WRONG, told)
 
     def __call__(self, *answer) -> None:
         print(self.judge(*answer))
@@ -118,12 +120,23 @@ def is_stub(answer) -> bool:
     Of a decorated function, what was decorated: a context manager's own wrapper is never empty.
     """
     if isinstance(answer, FunctionType | MethodType):
-        answer = inspect.unwrap(answer)
-        return all(
-            step.opname in _NOTHING_DONE and (step.opcode not in dis.hasconst or step.argval in (None, ...))
-            for step in dis.get_instructions(answer)
-        )
+        return _does_nothing(inspect.unwrap(answer).__code__)
     return answer is ... or answer is None
+
+
+def _holds_a_stub(answer) -> bool:
+    """True for a function in which another one, with a name, is defined and has the body `...` alone."""
+    if not isinstance(answer, FunctionType | MethodType):
+        return False
+    inner = [const for const in inspect.unwrap(answer).__code__.co_consts if isinstance(const, CodeType)]
+    return any(code.co_name != "<lambda>" and _does_nothing(code) for code in inner)
+
+
+def _does_nothing(code: CodeType) -> bool:
+    return all(
+        step.opname in _NOTHING_DONE and (step.opcode not in dis.hasconst or step.argval in (None, ...))
+        for step in dis.get_instructions(code)
+    )
 
 
 # What is left of a body that only has `...`, with or without a docstring, in the versions of Python we support.

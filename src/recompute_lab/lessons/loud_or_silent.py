@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -247,6 +248,8 @@ def silent_flip(answer: Callable) -> str:
             error = found.raised
             said = {"count": "the recomputation saved fewer tensors", "metadata": "a shape differs"}
             raise Wrong(f"{where}it raises ({said.get(found.outcome, type(error).__name__)}). Wanted: no error.")
+        if not math.isfinite(found.worst):
+            raise Wrong(f"{where}no error, but a gradient is zero, infinite or NaN: somebody may well notice that.")
         if found.worst < 0.1 and not found.missing:
             harm = "no harm" if found.worst < 1e-5 else "too little harm"
             raise Wrong(f"{where}no error, and {harm}: the gradients are off by {found.worst:.1e}. Wanted: above 0.1.")

@@ -133,7 +133,18 @@ def naive(answer: Callable) -> str:
     gc.collect()
     if any(reference() is not None for reference in alive):
         raise Wrong("after the forward, activations are still alive: pack must not hold on to the tensor it is given.")
-    (gradient,) = torch.autograd.grad(output.square().sum(), x)
+    try:
+        (gradient,) = torch.autograd.grad(output.square().sum(), x)
+    except IndexError:
+        raise Wrong(
+            "unpack looked for a tensor behind the end of the list: the second run saved too few. In backward, "
+            "gradients are switched off, and then nothing is saved: run it under torch.enable_grad(), on x itself, "
+            "with hooks that collect."
+        ) from None
+    except TypeError as error:
+        if "unpack_hook expected to be a Tensor" not in str(error):
+            raise
+        raise Wrong("unpack must return the tensor that stood at that place; yours returns something else.") from None
     if len(calls) == 1:
         raise Wrong("backward came through without running the segment again: what did unpack give it?")
     if not same_bits(gradient, expected):
@@ -242,8 +253,14 @@ def _two(answer) -> tuple[Callable, Callable]:
 )
 def torch_stream(answer: tuple[Callable, Callable]) -> str:
     """`capture()` and the context manager `replay(state)`, put into a checkpoint."""
+    capture, replay = _two(answer)
     with _streams_kept():
-        _must_replay(_Staged(*_two(answer)), TorchDefault(), "torch's default")
+        manager = replay(capture())
+        if not hasattr(manager, "__enter__"):
+            raise Wrong("`with replay(state):` needs a context manager: keep the line @contextmanager above replay.")
+        if getattr(manager, "gen", manager) is None:
+            raise Wrong("replay has no yield: what stands before it is done first, then the second run, then the rest.")
+        _must_replay(_Staged(capture, replay), TorchDefault(), "torch's default")
     return "the recomputation sees the forward's numbers, and everybody else goes on as if nothing had happened."
 
 
@@ -407,6 +424,9 @@ def _guess(mine: torch.Tensor, case: Problem, s: float) -> str:
         "Twice that: the square's derivative has a factor 2. ": least_squares / 2,
         "The mean over the samples, not the sum: divide by n.": least_squares * len(case.y),
         "The variance is s², not s.": least_squares + (ridge - least_squares) / s,
+        "The penalty is Σ rᵢ wᵢ²: its gradient has a factor 2.": (least_squares + ridge) / 2,
+        "In the penalty, too, the mean over the samples, not the sum.": least_squares
+        + (ridge - least_squares) * len(case.y),
     }
     known = [slip for slip, value in slips.items() if torch.allclose(mine, value, rtol=1e-6)]
     return known[0].strip() if known else "Write down E[z zᵀ] for one noise, and E[z] E[z]ᵀ for two."
@@ -470,4 +490,4 @@ def diagnose(answer: dict) -> str:
                 raise Wrong(f"{case} ({told}): you said {given[0]!r}; run, it is {found!r}.")
             if given[1] != mechanism:
                 raise Wrong(f"{case} ({told}): the symptom is right; the mechanism is not {given[1]!r}.")
-    return "symptom and mechanism. A senior engineer adds the class: not a function of its arguments."
+    return "symptom and mechanism. What B, C and D share: the second run's draws are not those of the first."

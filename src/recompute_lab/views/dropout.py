@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from recompute_lab.instruments.estimates import Estimate, Interval
@@ -167,7 +168,9 @@ def training_curves(
             axes[i, j].grid(axis="y", color=GREY, alpha=0.25)
         _plain_log_ticks(axes[i, 0], [v for v in values if v > 0])
         axes[i, 0].set_ylabel(f"{ylabel}\n{row}")
-    made.legend(*axes[0, 0].get_legend_handles_labels(), ncols=5, loc="outside upper left", fontsize=9)
+    handles, _ = axes[0, 0].get_legend_handles_labels()
+    handles.append(Patch(color=GREY, alpha=0.3, lw=0, label="lines: median of the seeds; shaded: their middle half"))
+    made.legend(handles=handles, ncols=len(handles), loc="outside upper left", fontsize=9)
     return made
 
 

@@ -117,6 +117,9 @@ class Panel(widgets.VBox):
                 picture, sentence = self._nothing(), str(refused)
             except Exception as error:  # in an observer it would vanish into the server's log
                 picture, sentence = self._nothing(), failure(error)
+            except BaseException:  # a cell was interrupted: the controls have moved, and the picture has not
+                self.picture.value, self.sentence.text = self._nothing(), "Interrupted: move a control to go on."
+                raise
             self.picture.value = picture
             self.sentence.text = sentence
 

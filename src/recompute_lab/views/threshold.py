@@ -165,8 +165,9 @@ def describe(margins: Margins, curve: Curve, *, real: bool = False, full_shape: 
     )
     if real and bool((margins.distances == margins.distances[0]).all()):
         return told + (
-            "Nothing varied: this machine added up in the same order every time. With one thread it always does. "
-            "Run torch.set_num_threads(2) in a cell, then choose the source again."
+            "Nothing varied: this machine added up in the same order every time. With one thread, or with "
+            "deterministic algorithms on, it always does. Run torch.set_num_threads(2) in a cell, then choose the "
+            "source again."
         )
     if real:
         told += (
@@ -175,10 +176,10 @@ def describe(margins: Margins, curve: Curve, *, real: bool = False, full_shape: 
         )
     rate = curve.disagreed / curve.pairs if real else disagree
     if curve.firing == 0:
-        return told + "Both passes always agree: every position is below the cap, or on it."
+        return told + "Both passes agreed every time: every position was below the cap, or on it."
     if rate < 1e-9:
         if curve.true == curve.passes:
-            return told + "Both passes always agree: in every pass some position is past the cap."
+            return told + "Both passes agreed every time: in every pass some position was past the cap."
         return told + "No pair disagreed here."
     if full_shape:  # a guard that becomes true in the second pass only, and then half of them
         return told + (
@@ -264,9 +265,8 @@ class ThresholdPanel(Panel):
             return
         self.button.disabled = True
         self._show_result("")
-        outcomes, problem, start = Counter(), "", time.monotonic()
+        outcomes, problem, start, setting = Counter(), "", time.monotonic(), self._setting()
         try:
-            setting = (getattr(self, name).value for name in ("cap", "noise", "positions", "source", "full_shape"))
             for outcome in itertools.islice(self._steps(*setting), STEPS):
                 outcomes[outcome] += 1
                 self.progress.value = outcomes.total()
@@ -281,7 +281,14 @@ class ThresholdPanel(Panel):
             problem = failure(error)
         finally:
             self.button.disabled = False
-        self._show_result(_ended(outcomes, time.monotonic() - start, problem), outcomes)
+        with self._drawing:  # controls that move in another thread do so before this, or take the result away after it
+            if setting != self._setting():
+                self._show_result("The controls moved while the steps were taken: run them again.")
+            else:
+                self._show_result(_ended(outcomes, time.monotonic() - start, problem), outcomes)
+
+    def _setting(self) -> tuple:
+        return tuple(getattr(self, name).value for name in ("cap", "noise", "positions", "source", "full_shape"))
 
     def _show_result(self, sentence: str, outcomes: Counter | None = None) -> None:
         if not sentence:
