@@ -4,7 +4,9 @@ The first names what the lab needs, the second pins it for make, the third names
 for conda and repo2docker.
 """
 
+import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -56,6 +58,19 @@ def test_the_lock_satisfies_pyproject(python, platform):
     for need in RUNTIME + DEV + build + [Requirement("editables")]:
         assert need.name in pins, f"{need.name} is not in requirements.lock: run make lock"
         assert need.specifier.contains(pins[need.name]), f"{need}, but {pins[need.name]} is locked"
+
+
+def test_what_the_package_imports_is_declared():
+    distribution = {"PIL": "pillow", "sklearn": "scikit-learn"}
+    imported = set()
+    for path in (HOUSE / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            imported |= {name.partition(".")[0] for name in names}
+    imported -= set(sys.stdlib_module_names) | {"recompute_lab"}
+    declared = {canonicalize_name(requirement.name) for requirement in RUNTIME}
+    assert {canonicalize_name(distribution.get(name, name)) for name in imported} <= declared
 
 
 def test_the_lock_pins_one_public_version_of_everything():
