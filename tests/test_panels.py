@@ -150,6 +150,8 @@ def test_the_sentence_counts_and_says_what_it_means():
     rare = Margins(torch.tensor([[2]] + [[0]] * 2499))
     assert "1 of 2,500 positions fires" in describe(rare, rare.at(1))
     assert "about 1 of 1,300 steps dies." in describe(rare, rare.at(1))
+    assert describe(rare, rare.at(1)).endswith("(A rough number: it rests on 1 position that fired.)")
+    assert "rough" not in describe(half, half.at(1))
 
 
 # --- The panel of lesson 02

@@ -24,6 +24,7 @@ from recompute_lab.views.tally import tally
 REACH = 80  # ulps: how far the panel's cap moves to either side of the limit
 NOISES, POSITIONS = (0, 1, 4, 16, 64), tuple(10**k for k in range(7))
 STEPS, SECONDS = 20, 10.0  # a run of the panel ends after so many steps, or after so long
+ENOUGH = 30  # events that a share rests on, for its error to be below about a fifth
 _SIZE = 8.4, 3.4  # inches
 _DPI = 90
 _BOX = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.9}
@@ -181,12 +182,14 @@ def describe(margins: Margins, curve: Curve, *, real: bool = False, full_shape: 
         if curve.true == curve.passes:
             return told + "Both passes agreed every time: in every pass some position was past the cap."
         return told + "No pair disagreed here."
+    fired = round(curve.firing * curve.passes * margins.positions)
+    rough = f" (A rough number: it rests on {_many(fired, 'position')} that fired.)" if fired < ENOUGH else ""
     if full_shape:  # a guard that becomes true in the second pass only, and then half of them
         return told + (
             f"At this setting about {_odds(rate / 2, 'step', 'die')}, and as many go on with wrong gradients: a scale "
-            "of the vectors' shape passes for the tensor that is missing."
+            f"of the vectors' shape passes for the tensor that is missing.{rough}"
         )
-    return told + f"At this setting about {_odds(rate, 'step', 'die')}."
+    return told + f"At this setting about {_odds(rate, 'step', 'die')}.{rough}"
 
 
 class ThresholdPanel(Panel):
