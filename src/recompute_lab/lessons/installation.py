@@ -11,14 +11,18 @@ from importlib import metadata
 # The oldest versions that will do: the same as in pyproject.toml.
 PYTHON = (3, 11)
 NEEDED = {
+    "ipython": (8, 18),
     "ipywidgets": (8, 1),
     "jupyterlab": (4, 2),
     "matplotlib": (3, 8),
     "numpy": (1, 26),
+    "pillow": (10,),
     "scikit-learn": (1, 4),
+    "scipy": (1, 11),
     "torch": (2, 6),
+    "traitlets": (5, 9),
 }
-_IMPORTED_AS = {"scikit-learn": "sklearn"}
+_IMPORTED_AS = {"ipython": "IPython", "pillow": "PIL", "scikit-learn": "sklearn"}
 
 
 def problems() -> list[str]:
