@@ -19,7 +19,7 @@ from recompute_lab.lessons.loud_or_silent import BRANCHES, DIRECTIONS
 from recompute_lab.views import outcomes, style
 from recompute_lab.views.divergence import EQUAL, MISSING, over_steps, per_layer
 from recompute_lab.views.flip_panel import FlipPanel
-from recompute_lab.views.outcomes import Point, brief, damage, loudness
+from recompute_lab.views.outcomes import Point, brief, loudness
 from recompute_lab.views.slots import Case, sentence, slots
 
 
@@ -57,7 +57,7 @@ def test_the_matrix_says_every_outcome_in_words(cells):
         assert word in shown
     for _, _, result in cells:
         if result.raised is None:
-            assert any(f"{result.outcome} {brief(damage(result))}" in text for text in shown)
+            assert any(f"{result.outcome} {brief(result.damage)}" in text for text in shown)
         if result.missing:
             assert any("2 missing" in text for text in shown)
         if result.unexpected:
@@ -108,20 +108,20 @@ def test_errors_in_brief(error, text):
 
 def test_a_missing_gradient_counts_as_wrong_by_its_size():
     rows = [Row("a", 0.1, 1.0, False)]
-    assert damage(Divergence("x", rows)) == 0.1
-    assert damage(Divergence("x", rows, missing=["b"])) == 1.0
-    assert damage(Divergence("x", [Row("a", 3.0, 1.0, False)], missing=["b"])) == 3.0
+    assert Divergence("x", rows).damage == 0.1
+    assert Divergence("x", rows, missing=["b"]).damage == 1.0
+    assert Divergence("x", [Row("a", 3.0, 1.0, False)], missing=["b"]).damage == 3.0
 
 
 # --- loudness
 
 
 def points(cells):
-    cost = {(f.branch, f.direction): damage(d) for f, s, d in cells if s.use_reentrant}
+    cost = {(f.branch, f.direction): d.damage for f, s, d in cells if s.use_reentrant}
     for f, s, d in cells:
         implementation = "reentrant" if s.use_reentrant else "non-reentrant"
         loud = d.raised is not None
-        error = cost[f.branch, f.direction] if loud else damage(d)
+        error = cost[f.branch, f.direction] if loud else d.damage
         yield Point(f"{f.branch}: {f.direction}", implementation, loud, error)
 
 

@@ -4,13 +4,12 @@ import math
 
 import pytest
 import torch
-from matplotlib.text import Text
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, Strategy
 from recompute_lab.instruments.directions import Direction, mean_cosine, mean_inner
 from recompute_lab.instruments.estimates import Estimate, allowed_errors, paired_difference
 from recompute_lab.instruments.own_checkpoint import NAIVE
-from recompute_lab.lessons.dropout import LOST, OFF, PENALISED, TREATMENTS, linear_comparisons, linear_gradients, masks
+from recompute_lab.lessons.dropout import LOST, OFF, PENALISED, TREATMENTS, linear_comparisons, linear_gradients
 from recompute_lab.specimens.linear_dropout import (
     Problem,
     expected_gradient,
@@ -20,7 +19,7 @@ from recompute_lab.specimens.linear_dropout import (
     resting_weights,
 )
 from recompute_lab.specimens.noise import Additive, Dropout, Gaussian, noise_off
-from recompute_lab.views.dropout import expected_gradients, two_masks
+from recompute_lab.views.dropout import expected_gradients
 
 NOISES = [Dropout(0.3), Gaussian(0.6), Additive(0.5)]
 CASE = problem()
@@ -72,14 +71,6 @@ def test_the_gaussian_like_a_dropout_has_its_variance():
 def test_what_is_no_probability_to_drop_is_refused(p):
     with pytest.raises(ValueError, match="lies in"):
         Dropout(p)
-
-
-def test_masks_of_both_passes():
-    found = {name: masks(name, images=40, units=50) for name in TREATMENTS}
-    assert [len(found[name]) for name in TREATMENTS] == [1, 2, 2, 2, 2]
-    assert all(torch.equal(found[name][0], found["baseline"][0]) for name in TREATMENTS)
-    assert torch.equal(*found["replayed"]) and found["off"][1].all()
-    assert abs((found["lost"][0] != found["lost"][1]).double().mean() - 0.5) < 0.04  # 2 p (1 - p)
 
 
 # Formulas
@@ -233,14 +224,6 @@ def test_plain_is_the_baseline():
 
 
 # Figures
-
-
-def test_the_figure_of_masks_says_how_much_each_keeps():
-    made = two_masks(torch.tensor([[True, False]]), torch.tensor([[True, True]]))
-    shown = {t.get_text() for t in made.findobj(Text)}
-    assert {"forward: 50% kept", "recomputation: 100% kept", "disagree: 50%"} <= shown
-    with pytest.raises(ValueError, match="one shape"):
-        two_masks(torch.ones(1, 2, dtype=torch.bool), torch.ones(2, 1, dtype=torch.bool))
 
 
 def test_the_figure_of_expected_gradients_has_a_panel_per_treatment():

@@ -93,9 +93,7 @@ def test_the_curve_of_a_small_example(cap, firing, true, disagreed):
     assert (curve.disagreed, curve.pairs) == (disagreed, 2)
 
 
-def test_expectations_of_the_small_example():
-    assert SMALL.marginal(1) == 2 and SMALL.marginal(3) == 0
-    assert SMALL.expected_guard(1) == pytest.approx(1 - (1 - 2 / 5) * (1 - 2 / 5))
+def test_the_expectation_of_the_small_example():
     assert SMALL.expected_alike(2) == pytest.approx(1 - (1 - 0.3) ** 2)
 
 

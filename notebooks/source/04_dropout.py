@@ -66,11 +66,14 @@ print("ready")
 #
 # The specimen: four residual layers, each with a mask of its own before its tanh. The masks are drawn from torch's default generator,
 # as `nn.Dropout` draws them. Both implementations replay that generator by default; `preserve_rng_state=False` switches it off, as
-# people do who have read that it saves time. (The figure shows one mask by itself: 12 inputs, 24 units, p = 0.5.)
+# people do who have read that it saves time.
 #
 # **Predict.** Replay is off. Which of the two implementations notices?
 
 # %%
+from recompute_lab.lessons.mask_panel import measure, panel
+from recompute_lab.views.masks import masks_and_divergence, sentence
+
 print(inspect.getsource(MaskedLayers.forward))
 streams.seed_everything(0)
 segment, x = MaskedLayers(TorchDefault(p=0.5)), streams.rows()
@@ -78,12 +81,11 @@ for strategy in streams.TORCHS:
     result = divergence(segment, x, strategy=strategy)
     wrong = f"{result.outcome}, off by {result.worst:.1f} times their size"
     print(f"{strategy.name:<40} gradients {'equal' if result.equal else wrong}")
-
-both = passes(segment, x, strategy=streams.NON_REENTRANT_LOST)
+both = passes(segment, x, strategy=streams.LOST)
 first, second = ([(t.operator, t.shape) for t in p] for p in (both.forward, both.recomputation))
 print("both passes save the same number, operators and shapes:", first == second)
-masks = dropout.masks("lost")
-show(draw.two_masks(*masks), "The passes keep different units: about half of them differ.")
+without_replay = measure("torch's default", setting=False)
+show(masks_and_divergence(without_replay), sentence(without_replay))
 
 # %% [markdown]
 # Neither does. Reentrant compares nothing; non-reentrant has, as lesson 03 showed, a check of number, shapes, dtypes and devices. These
@@ -252,7 +254,7 @@ print("dropout under it equals the plain run, bit for bit:", result.equal)
 
 # %%
 torch.manual_seed(0)  # once, at the start
-result = divergence(segment, x, strategy=streams.NON_REENTRANT_LOST)
+result = divergence(segment, x, strategy=streams.LOST)
 print("seeded at the start:", result.outcome)
 print("\nrelative gradient error of one step of a network, mean of 8 seeds, 2 layers, p = 0.3")
 for treatment in ("replayed", "lost", "off"):
@@ -437,8 +439,6 @@ print("   opposite to the gradient (cosine below -0.9):", mean_cosine(off - base
 
 # %%
 from IPython.display import display
-from recompute_lab.lessons.mask_panel import measure, panel
-from recompute_lab.views.masks import masks_and_divergence, sentence
 
 display(panel())
 chosen = measure("a torch.Generator")

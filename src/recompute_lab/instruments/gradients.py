@@ -61,6 +61,11 @@ class Divergence:
         return max((row.error for row in self.rows), default=0.0)
 
     @property
+    def damage(self) -> float:
+        """The largest relative error, where a missing gradient counts as zero: as an error of 1 at least."""
+        return max(self.worst, 1.0) if self.missing else self.worst
+
+    @property
     def outcome(self) -> str:
         """What came of the gradients, in a word.
 

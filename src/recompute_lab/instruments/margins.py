@@ -109,16 +109,6 @@ class Margins:
     def sweep(self, caps: Iterable[int]) -> list[Curve]:
         return [self.at(cap) for cap in caps]
 
-    def marginal(self, cap: int) -> int:
-        """How many positions were past the cap in some passes and not in others."""
-        past = (self.distances > cap).sum(0)
-        return int(((past > 0) & (past < self.passes)).sum())
-
-    def expected_guard(self, cap: int) -> float:
-        """The guard's probability from each position's own share of passes past the cap: 1 - prod(1 - p_i)."""
-        shares = (self.distances > cap).double().mean(0)
-        return 1 - float((1 - shares).prod())
-
     def expected_alike(self, cap: int) -> float:
-        """The same for positions that are all alike, from their common share: 1 - (1 - p)^n."""
+        """The guard's probability for positions that are all alike, from their common share: 1 - (1 - p)^n."""
         return guard_true(self.at(cap).firing, self.positions)

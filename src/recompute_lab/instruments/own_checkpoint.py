@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import CheckpointError
 
 from recompute_lab.instruments.checkpointing import Strategy
-from recompute_lab.instruments.streams import Stream, generator_stream, process_streams, rewound, torch_streams
+from recompute_lab.instruments.streams import Stream, generator_stream, library_streams, rewound, torch_streams
 
 
 class RecomputationMismatch(CheckpointError):
@@ -208,8 +208,7 @@ class OwnCheckpoint(Strategy):
         tensors = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
         if self.replays == "torch":
             return torch_streams(tensors)
-        others = [stream for stream in process_streams() if stream.name not in ("torch", "CUDA")]
-        return [*torch_streams(tensors), *others, *map(generator_stream, self.generators)]
+        return [*torch_streams(tensors), *library_streams(), *map(generator_stream, self.generators)]
 
 
 NAIVE = OwnCheckpoint("own, nothing replayed", replays="nothing", compares=False)

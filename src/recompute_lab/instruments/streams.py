@@ -46,13 +46,19 @@ def torch_streams(tensors: Iterable[torch.Tensor] = ()) -> list[Stream]:
     return [torch_cpu(), *map(torch_device, devices)]
 
 
-def process_streams() -> list[Stream]:
-    """All that belong to the process: torch's on every device in use, Python's, and NumPy's where it is loaded."""
-    streams = [torch_cpu(), Stream("Python", random.getstate, random.setstate)]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        streams.append(Stream("CUDA", torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all))
+def library_streams() -> list[Stream]:
+    """The default streams outside torch: Python's, and NumPy's where it is loaded."""
+    streams = [Stream("Python", random.getstate, random.setstate)]
     if numpy := sys.modules.get("numpy"):
         streams.append(Stream("NumPy", numpy.random.get_state, numpy.random.set_state))
+    return streams
+
+
+def process_streams() -> list[Stream]:
+    """All that belong to the process: torch's on every device in use, and those of `library_streams`."""
+    streams = [torch_cpu(), *library_streams()]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        streams.append(Stream("CUDA", torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all))
     return streams
 
 
@@ -79,13 +85,20 @@ def generator_stream(generator, name: str = "a generator") -> Stream:
 
 
 @contextmanager
-def rewound(streams: Sequence[Stream], states: Sequence) -> Iterator[None]:
-    """Inside, every stream stands where `states` says; afterwards, where it stood before."""
+def kept(streams: Sequence[Stream]) -> Iterator[None]:
+    """Whatever is drawn or seeded inside: afterwards, every stream stands where it stood before."""
     now = [stream.read() for stream in streams]
     try:
-        for stream, state in zip(streams, states, strict=True):
-            stream.write(state)
         yield
     finally:
         for stream, state in zip(streams, now, strict=True):
             stream.write(state)
+
+
+@contextmanager
+def rewound(streams: Sequence[Stream], states: Sequence) -> Iterator[None]:
+    """Inside, every stream stands where `states` says; afterwards, where it stood before."""
+    with kept(streams):
+        for stream, state in zip(streams, states, strict=True):
+            stream.write(state)
+        yield

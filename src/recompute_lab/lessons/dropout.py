@@ -17,9 +17,9 @@ from recompute_lab.specimens.dropout_net import DropoutNet
 from recompute_lab.specimens.dropout_training import DropoutRun
 from recompute_lab.specimens.layer_drop import LayerDropNet, layers_run
 from recompute_lab.specimens.linear_dropout import Noise, Problem, expected_gradient, gradients
-from recompute_lab.specimens.noise import Dropout, noise_off
+from recompute_lab.specimens.noise import noise_off
 
-LOST = Strategy("non-reentrant, streams not replayed", use_reentrant=False, preserve_rng_state=False)
+LOST = Strategy("non-reentrant, preserve_rng_state=False", use_reentrant=False, preserve_rng_state=False)
 OFF = Strategy("non-reentrant, noise off in recomputation", False, context_fn=lambda: (nullcontext(), noise_off()))
 
 
@@ -39,21 +39,6 @@ TREATMENTS = {
     "lost, loss inside": Treatment(LOST, "loss"),
 }
 PENALISED = {"baseline", "replayed", "lost, loss inside"}  # where the linear unit's average gradient has the penalty
-
-
-def masks(treatment: str, p: float = 0.5, images: int = 12, units: int = 24, seed: int = 0) -> list[torch.Tensor]:
-    """What each pass of one checkpointed step keeps: boolean masks [images, units], the forward's first."""
-    seen = []
-
-    def segment(x: torch.Tensor) -> torch.Tensor:
-        mask = Dropout(p).mask(x.shape)
-        seen.append(mask > 0)
-        return x * mask
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        TREATMENTS[treatment].run(segment, torch.ones(images, units, requires_grad=True)).sum().backward()
-    return seen
 
 
 # The linear unit

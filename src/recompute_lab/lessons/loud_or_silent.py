@@ -17,7 +17,7 @@ from recompute_lab.instruments.nondeterminism import Nudge
 from recompute_lab.lessons.exercise import Exercises, Hints, Wrong
 from recompute_lab.specimens.branches import BRANCHES, BranchingSegment
 from recompute_lab.specimens.digits import digit_sequences
-from recompute_lab.views.outcomes import Point, damage
+from recompute_lab.views.outcomes import Point
 
 check = Exercises()
 hint = Hints(check)
@@ -89,13 +89,13 @@ def loudness(cells: Iterable[tuple[Flip, Strategy, Divergence]]) -> list[Point]:
     Where a run raised, the harm is that of the same flip under the reentrant implementation, which notices nothing.
     """
     defaults = [cell for cell in cells if cell[1].early_stop and cell[1].determinism_check == "default"]
-    unnoticed = {(case.branch, case.direction): damage(r) for case, s, r in defaults if s.use_reentrant}
+    unnoticed = {(case.branch, case.direction): r.damage for case, s, r in defaults if s.use_reentrant}
     return [
         Point(
             f"{case.branch}, {case.direction}",
             "reentrant" if s.use_reentrant else "non-reentrant",
             r.raised is not None,
-            damage(r) if r.raised is None else unnoticed[case.branch, case.direction],
+            r.damage if r.raised is None else unnoticed[case.branch, case.direction],
         )
         for case, s, r in defaults
     ]

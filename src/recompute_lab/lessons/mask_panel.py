@@ -5,15 +5,9 @@ from __future__ import annotations
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, REENTRANT, Strategy
 from recompute_lab.instruments.gradients import divergence
 from recompute_lab.instruments.own_checkpoint import ALL_REPLAYED, NAIVE, TORCH_REPLAYED, OwnCheckpoint
-from recompute_lab.instruments.streams import process_streams, rewound
-from recompute_lab.lessons.streams import (
-    NON_REENTRANT_LOST,
-    REENTRANT_LOST,
-    masks,
-    own_generators,
-    rows,
-    seed_everything,
-)
+from recompute_lab.instruments.streams import kept, process_streams
+from recompute_lab.lessons.dropout import LOST
+from recompute_lab.lessons.streams import REENTRANT_LOST, masks, own_generators, rows, seed_everything
 from recompute_lab.specimens.draws import DRAWS, Draw, MaskedLayers
 from recompute_lab.views.mask_panel import IMPLEMENTATIONS, STAGES, MaskPanel
 from recompute_lab.views.masks import Case
@@ -23,7 +17,7 @@ _WAYS = {
     ("reentrant", True): REENTRANT,
     ("reentrant", False): REENTRANT_LOST,
     ("non-reentrant", True): NON_REENTRANT,
-    ("non-reentrant", False): NON_REENTRANT_LOST,
+    ("non-reentrant", False): LOST,
     **{(_OWN, stage): way for stage, way in zip(STAGES, (NAIVE, TORCH_REPLAYED, ALL_REPLAYED), strict=False)},
 }
 SETTINGS = [*_WAYS, (_OWN, STAGES[3])]
@@ -41,12 +35,11 @@ def measure(
         raise ValueError(f"{stream!r} is none of: {', '.join(DRAWS)}")
     draw = DRAWS[stream](p)
     way = _way(implementation, setting, draw)
-    both = masks(draw, way, layers)
-    streams = process_streams()
-    with rewound(streams, [s.read() for s in streams]):
+    forward, recomputation = masks(draw, way, layers)
+    with kept(process_streams()):
         seed_everything(0)  # as `masks` does: so the masks are those that the gradients come from
         result = divergence(MaskedLayers(draw, layers), rows(), strategy=way)
-    return Case(stream, p, both.forward, both.recomputation, result)
+    return Case(stream, p, forward, recomputation, result)
 
 
 def _way(implementation: str, setting: bool | str, draw: Draw) -> Strategy:

@@ -6,8 +6,8 @@ import gc
 import random
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,8 +18,8 @@ from recompute_lab.instruments.estimates import Estimate, allowed_errors
 from recompute_lab.instruments.gradients import divergence
 from recompute_lab.instruments.own_checkpoint import ALL_REPLAYED, NAIVE, TORCH_REPLAYED, OwnCheckpoint
 from recompute_lab.instruments.state import same_bits
-from recompute_lab.instruments.streams import generator_stream, process_streams
-from recompute_lab.lessons.dropout import linear_gradients
+from recompute_lab.instruments.streams import generator_stream, kept, process_streams
+from recompute_lab.lessons.dropout import LOST, linear_gradients
 from recompute_lab.lessons.exercise import Exercises, Hints, Wrong
 from recompute_lab.specimens.draws import DRAWS, Draw, MaskedLayers, NumpyDefault, NumpyGenerator, TorchDefault
 from recompute_lab.specimens.layer_drop import LayerDropNet, layers_run
@@ -30,8 +30,7 @@ check = Exercises()
 hint = Hints(check)
 
 REENTRANT_LOST = replace(REENTRANT, name="reentrant, preserve_rng_state=False", preserve_rng_state=False)
-NON_REENTRANT_LOST = replace(NON_REENTRANT, name="non-reentrant, preserve_rng_state=False", preserve_rng_state=False)
-TORCHS = (REENTRANT_LOST, NON_REENTRANT_LOST, REENTRANT, NON_REENTRANT)
+TORCHS = (REENTRANT_LOST, LOST, REENTRANT, NON_REENTRANT)
 STAGES = (NAIVE, TORCH_REPLAYED, ALL_REPLAYED)
 
 
@@ -51,21 +50,8 @@ class Remembering:
         return self.masks[-1]
 
 
-@dataclass(frozen=True)
-class Masks:
-    """What one layer multiplied by in each pass, [N, width] each."""
-
-    forward: torch.Tensor
-    recomputation: torch.Tensor
-
-    @property
-    def differ(self) -> float:
-        """The share of places in which the passes differ."""
-        return float((self.forward != self.recomputation).float().mean())
-
-
-def masks(draw: Draw, strategy: Strategy, layers: int = 1) -> Masks:
-    """Run one step with `draw` under a checkpointing strategy; the masks of the first layer in both passes.
+def masks(draw: Draw, strategy: Strategy, layers: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run one step with `draw` under a checkpointing strategy; the first layer's masks in both passes, [N, width] each.
 
     The random streams are seeded first, and afterwards stand where they stood.
     """
@@ -73,7 +59,7 @@ def masks(draw: Draw, strategy: Strategy, layers: int = 1) -> Masks:
     with _streams_kept(draw):
         seed_everything(0)
         strategy(MaskedLayers(remembering, layers), rows()).sum().backward()
-    return Masks(remembering.masks[0], remembering.masks[layers])
+    return remembering.masks[0], remembering.masks[layers]
 
 
 def seed_everything(seed: int) -> None:
@@ -191,16 +177,9 @@ def _ahead(draw: Draw) -> torch.Tensor:
         return draw((64,))
 
 
-@contextmanager
-def _streams_kept(draw: Draw | None = None) -> Iterator[None]:
+def _streams_kept(draw: Draw | None = None) -> AbstractContextManager:
     """Afterwards the process's streams, and the draw's own, stand where they stood."""
-    streams = process_streams() + [generator_stream(g) for g in own_generators(draw)]
-    states = [stream.read() for stream in streams]
-    try:
-        yield
-    finally:
-        for stream, state in zip(streams, states, strict=True):
-            stream.write(state)
+    return kept(process_streams() + [generator_stream(g) for g in own_generators(draw)])
 
 
 def _must_replay(staged: _Staged, draw: Draw, name: str) -> None:
@@ -417,19 +396,22 @@ def expected_gradients(answer: Callable) -> str:
 def _guess(mine: torch.Tensor, case: Problem, s: float) -> str:
     """What went wrong, where the answer is a known slip."""
     least_squares, ridge = (expected_gradient(case, Gaussian(s), penalised) for penalised in (False, True))
-    slips = {
-        "That is the replayed gradient: with two noises nothing is left of the variance.": ridge,
-        "That is least squares alone: one noise in both factors adds its variance.": least_squares,
-        "Twice that: the square's derivative has a factor 2.": ridge / 2,
-        "Twice that: the square's derivative has a factor 2. ": least_squares / 2,
-        "The mean over the samples, not the sum: divide by n.": least_squares * len(case.y),
-        "The variance is s², not s.": least_squares + (ridge - least_squares) / s,
-        "The penalty is Σ rᵢ wᵢ²: its gradient has a factor 2.": (least_squares + ridge) / 2,
-        "In the penalty, too, the mean over the samples, not the sum.": least_squares
-        + (ridge - least_squares) * len(case.y),
-    }
-    known = [slip for slip, value in slips.items() if torch.allclose(mine, value, rtol=1e-6)]
-    return known[0].strip() if known else "Write down E[z zᵀ] for one noise, and E[z] E[z]ᵀ for two."
+    square, samples = "Twice that: the square's derivative has a factor 2.", len(case.y)
+    slips = (
+        ("That is the replayed gradient: with two noises nothing is left of the variance.", ridge),
+        ("That is least squares alone: one noise in both factors adds its variance.", least_squares),
+        (square, ridge / 2),
+        (square, least_squares / 2),
+        ("The mean over the samples, not the sum: divide by n.", least_squares * samples),
+        ("The variance is s², not s.", least_squares + (ridge - least_squares) / s),
+        ("The penalty is Σ rᵢ wᵢ²: its gradient has a factor 2.", (least_squares + ridge) / 2),
+        (
+            "In the penalty, too, the mean over the samples, not the sum.",
+            least_squares + (ridge - least_squares) * samples,
+        ),
+    )
+    known = [slip for slip, value in slips if torch.allclose(mine, value, rtol=1e-6)]
+    return known[0] if known else "Write down E[z zᵀ] for one noise, and E[z] E[z]ᵀ for two."
 
 
 # --- Exercise 7: symptom and mechanism
@@ -442,7 +424,7 @@ def _layer_drop() -> str:
     """One step of a network whose recomputation runs fewer layers than its forward."""
     seed = next(s for s in range(100) if sum((passes := layers_run(0.25, 8, s))[0]) > sum(passes[1]))
     seed_everything(seed)
-    return divergence(LayerDropNet(0.25, 8), rows(), strategy=NON_REENTRANT_LOST).outcome
+    return divergence(LayerDropNet(0.25, 8), rows(), strategy=LOST).outcome
 
 
 def _masked(draw: Draw, strategy: Strategy) -> str:

@@ -1,4 +1,4 @@
-"""Lost masks: what both passes keep, where gradients point on average, and what becomes of a training run."""
+"""Lost masks: where gradients point on average, and what becomes of a training run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Protocol
 
 import torch
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -36,37 +35,6 @@ class Compared(Protocol):
 
     estimate: Estimate
     formula: torch.Tensor
-
-
-@styled
-def two_masks(first: torch.Tensor, second: torch.Tensor) -> Figure:
-    """The boolean masks of the forward and of the recomputation, [images, units], and where they disagree.
-
-    Raises ValueError where they have different shapes.
-    """
-    if first.shape != second.shape:
-        raise ValueError(f"two masks of one layer have one shape; got {list(first.shape)} and {list(second.shape)}")
-    made, axes = figure(8.4, 1.95, ncols=3)
-    differ = first != second
-    panels = (
-        (first, f"forward: {_share(first)} kept", ["white", BLUE]),
-        (second, f"recomputation: {_share(second)} kept", ["white", BLUE]),
-        (differ, f"disagree: {_share(differ)}", ["white", VERMILLION]),
-    )
-    for panel, (mask, title, colours) in zip(axes, panels, strict=True):
-        panel.pcolormesh(mask.flip(0).numpy(), cmap=ListedColormap(colours), vmin=0, vmax=1, edgecolors=PALE, lw=0.4)
-        panel.set_title(title, fontsize=10)
-        panel.set_aspect("equal")
-        panel.set_xticks([])
-        panel.set_yticks([])
-        panel.spines[:].set_visible(True)
-        panel.set_xlabel("units")
-    axes[0].set_ylabel("images")
-    return made
-
-
-def _share(mask: torch.Tensor) -> str:
-    return f"{float(mask.double().mean()):.0%}"
 
 
 @styled

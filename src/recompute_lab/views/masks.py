@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from recompute_lab.instruments.gradients import Divergence
 from recompute_lab.views.divergence import draw_layers
-from recompute_lab.views.outcomes import brief, damage
+from recompute_lab.views.outcomes import brief
 from recompute_lab.views.style import BLUE, GREY, PALE, VERMILLION, figure, styled
 
 
@@ -59,7 +59,7 @@ def _result(result: Divergence) -> str:
         return "The gradients equal the plain run's, bit for bit."
     if result.outcome == "fine":
         return "The gradients are right up to rounding."
-    return f"No error; the gradients are off by up to {brief(damage(result))} times their size."
+    return f"No error; the gradients are off by up to {brief(result.damage)} times their size."
 
 
 @styled

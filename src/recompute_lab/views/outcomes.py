@@ -41,16 +41,11 @@ def brief(error: float) -> str:
     return f"{error:.1f}" if 0.1 <= error < 10 else f"{error:.2g}"
 
 
-def damage(result: Divergence) -> float:
-    """The largest relative gradient error, where a gradient that is missing counts as zero: as an error of 1."""
-    return max(result.worst, 1.0) if result.missing else result.worst
-
-
 def _caption(result: Divergence) -> list[str]:
     """What a box says, line by line."""
     if result.raised is not None:
         return [result.outcome]
-    lines = [f"{result.outcome} {brief(damage(result))}"]
+    lines = [f"{result.outcome} {brief(result.damage)}"]
     for word, names in (("missing", result.missing), ("extra", result.unexpected)):
         if names:
             lines.append(f"{len(names)} {word}")
@@ -62,7 +57,7 @@ def matrix(cells: Iterable[tuple[Flipped, Strategy, Divergence]]) -> Figure:
     """A table of outcomes: a row for each flip, a column for each strategy, a box for what came of it.
 
     Rows and columns stand in the order in which they first come; neighbours in a row that say the same, under one
-    implementation, share a box. A box without an error says how far the gradients are off (`damage`). Raises
+    implementation, share a box. A box without an error says how far the gradients are off (`Divergence.damage`). Raises
     ValueError where there is no cell, one comes twice or is missing, or a strategy does not checkpoint.
     """
     table: dict[tuple[str, str], dict[Strategy, Divergence]] = {}

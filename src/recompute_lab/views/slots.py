@@ -17,7 +17,7 @@ from recompute_lab.instruments.checkpointing import Mismatch, Passes, Strategy
 from recompute_lab.instruments.gradients import Divergence
 from recompute_lab.instruments.ledger import SavedTensor
 from recompute_lab.views.divergence import draw_layers
-from recompute_lab.views.outcomes import brief, damage
+from recompute_lab.views.outcomes import brief
 from recompute_lab.views.style import GREY, INK, PALE, VERMILLION, figure, styled
 
 _MOST = 8  # single boxes in a row; a shared beginning is one box, one and a half times as wide
@@ -109,7 +109,7 @@ def _result(result: Divergence) -> str:
         return "No gradient is used."
     if result.outcome == "fine":
         return "The gradients are right up to rounding."
-    said = f"The gradients are off by up to {brief(damage(result))} times their size"
+    said = f"The gradients are off by up to {brief(result.damage)} times their size"
     for names, what in (
         (result.missing, "get none at all"),
         (result.unexpected, "get one that the plain run does not give"),
