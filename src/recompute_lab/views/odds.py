@@ -12,6 +12,29 @@ from recompute_lab.instruments.margins import Curve
 from recompute_lab.instruments.odds import binomial_interval, guard_true, passes_disagree
 from recompute_lab.views.style import BLUE, GREY, INK, VERMILLION, figure, styled
 
+# Colour and mark of each curve.
+CURVES = {"position fires": (INK, "^"), "guard is true": (BLUE, "s"), "passes disagree": (VERMILLION, "o")}
+
+
+def draw_curves(
+    axes: Axes, sweep: Sequence[Curve], positions: int | None = None, zero: int = 0, every: int = 1
+) -> None:
+    """Draw one sweep: every `every`-th cap as a mark; with `positions`, the closed forms for so many as lines."""
+    caps = [curve.cap - zero for curve in sweep]
+    measured = (
+        [c.firing for c in sweep],
+        [c.true / c.passes for c in sweep],
+        [c.disagreed / c.pairs for c in sweep],
+    )
+    for (name, (colour, mark)), shares in zip(CURVES.items(), measured, strict=True):
+        size = 5.5 if mark == "^" else 4  # where two coincide, as for one position, both show
+        line = {"ls": "" if positions else ":", "lw": 1, "markevery": every}
+        axes.plot(caps, shares, marker=mark, color=colour, ms=size, mew=0, label=name, clip_on=False, **line)
+    if positions:
+        for name, closed, dashes in (("guard is true", guard_true, "--"), ("passes disagree", passes_disagree, "-")):
+            values = [closed(c.firing, positions) for c in sweep]
+            axes.plot(caps, values, color=CURVES[name][0], ls=dashes, lw=1.2, zorder=1)
+
 
 @styled
 def three_curves(
@@ -27,18 +50,7 @@ def three_curves(
     """
     made, axes = figure(8.2, 3.3, ncols=len(sweeps), sharey=True, squeeze=False)
     for panel, (title, sweep) in zip(axes[0], sweeps.items(), strict=True):
-        caps = [curve.cap - zero for curve in sweep]
-        measured = (
-            ("position fires (share of them)", [c.firing for c in sweep], dict(marker="^", color=INK, ms=5)),
-            ("guard is true", [c.true / c.passes for c in sweep], dict(marker="s", color=BLUE, ms=4)),
-            ("passes disagree", [c.disagreed / c.pairs for c in sweep], dict(marker="o", color=VERMILLION, ms=5)),
-        )
-        for label, values, look in measured:
-            panel.plot(caps, values, ls="" if positions else ":", lw=1, label=label, clip_on=False, **look)
-        if positions:
-            for closed, colour, dashes in ((guard_true, BLUE, "--"), (passes_disagree, VERMILLION, "-")):
-                values = [closed(c.firing, positions[title]) for c in sweep]
-                panel.plot(caps, values, color=colour, ls=dashes, lw=1.3, zorder=1)
+        draw_curves(panel, sweep, positions and positions[title], zero)
         panel.set_title(title)
         panel.set_ylim(0, 1)
         panel.set_xlabel(f"cap, in ulps above {origin}")

@@ -17,8 +17,9 @@ from matplotlib.ticker import MaxNLocator
 from recompute_lab.instruments.margins import Curve, Margins
 from recompute_lab.instruments.odds import passes_disagree
 from recompute_lab.views.canvas import Canvas
+from recompute_lab.views.odds import CURVES, draw_curves
 from recompute_lab.views.panel import Number, Panel, Picture, Sentence, choice, failure
-from recompute_lab.views.style import BLUE, INK, SKY, VERMILLION, figure, png, styled
+from recompute_lab.views.style import INK, SKY, VERMILLION, figure, png, styled
 from recompute_lab.views.tally import tally
 
 REACH = 80  # ulps: how far the panel's cap moves to either side of the limit
@@ -59,7 +60,7 @@ class _Regime:
         self._label = left.text(0, 0.99, "", va="top", weight="bold", fontsize=9, transform=top, bbox=_BOX)
         self._dots = [
             right.plot(0, 0, mark, color=colour, ms=9, mec="white", clip_on=False, zorder=5)[0]
-            for colour, mark in _LOOKS.values()
+            for colour, mark in CURVES.values()
         ]
         self.changing = [*(line for line, _ in self._lines), self._label, *self._dots]
 
@@ -97,24 +98,10 @@ class _Regime:
 
     def _curves(self, axes: Axes) -> None:
         caps = range(-self.half, self.half + 1)
-        swept = self.margins.sweep(caps)
-        measured = (
-            [c.firing for c in swept],
-            [c.true / c.passes for c in swept],
-            [c.disagreed / c.pairs for c in swept],
-        )
-        expected = (
-            measured[0],
-            [self.margins.expected_alike(c) for c in caps],
-            [passes_disagree(c.firing, self.margins.positions) for c in swept],
-        )
-        for (name, (colour, mark)), shares, closed in zip(_LOOKS.items(), measured, expected, strict=True):
-            axes.plot(caps, closed, color=colour, lw=1, alpha=0.8)
-            size = 5.5 if mark == "^" else 3.5  # where two coincide, as for one position, both show
-            axes.plot(caps, shares, mark, color=colour, ms=size, mew=0, markevery=1 + self.half // 30, label=name)
+        draw_curves(axes, self.margins.sweep(caps), self.margins.positions, every=1 + self.half // 30)
         axes.set_ylim(-0.04, 1.04)
         axes.set_ylabel("share of positions, passes, pairs")
-        _legend(axes, "points: measured; thin lines: closed form", ncols=3, handletextpad=0, columnspacing=0.6)
+        _legend(axes, "marks: measured; thin lines: closed form", ncols=3, handletextpad=0, columnspacing=0.6)
         self._ulps(axes, "cap, in ulps above the limit")
 
     def _ulps(self, axes: Axes, label: str) -> None:
@@ -129,9 +116,6 @@ def _legend(axes: Axes, title: str, **how) -> None:
         loc="lower left", bbox_to_anchor=(-0.03, 1), borderaxespad=0.1, fontsize=8.5, title=title, title_fontsize=9,
         alignment="left", **how,
     )  # fmt: skip
-
-
-_LOOKS = {"position fires": (INK, "^"), "guard is true": (BLUE, "s"), "passes disagree": (VERMILLION, "o")}
 
 
 def _side(x: float, half: int) -> str:
