@@ -186,7 +186,7 @@ def test_naive(answer):
         (lambda segment, x: segment(x), "activations are still alive"),
         (lambda segment, x: naive(segment, x, hold=True), "activations are still alive"),
         (lambda segment, x: naive(segment, x, again=True), "once brings all the tensors back"),
-        (lambda segment, x: naive(segment, x, order=-1), ""),
+        (lambda segment, x: naive(segment, x, order=-1), "the gradient is not the plain run's"),
         (lambda segment, x: segment(x) if segment(x) is not None else 0, "ran 2 times"),
         (lambda segment, x: 0, "yours returned int"),
         (lambda segment, x: naive(segment, x, grad=False), "run it under torch.enable_grad()"),
