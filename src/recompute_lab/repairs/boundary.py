@@ -11,6 +11,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 
+NON_REENTRANT = partial(checkpoint, use_reentrant=False)
+
+
 def has_batchnorm(layer: Callable) -> bool:
     """True for a module that is a BatchNorm or contains one."""
     return isinstance(layer, nn.Module) and any(isinstance(m, _BatchNorm) for m in layer.modules())
@@ -21,7 +24,7 @@ def checkpointed_between(
     x: torch.Tensor,
     *,
     outside: Callable[[Callable], bool] = has_batchnorm,
-    run: Callable = partial(checkpoint, use_reentrant=False),
+    run: Callable = NON_REENTRANT,
 ) -> torch.Tensor:
     """Run `layers` on `x`, one after the other; those for which `outside(layer)` is true once, the stretches between
     them as checkpointed segments, each by `run(segment, x)`.

@@ -12,7 +12,7 @@ def momentum_for(momentum: float, updates: int = 2) -> float:
     fewer than one update.
     """
     if not (isinstance(momentum, int | float) and 0 <= momentum <= 1):
-        raise ValueError(f"a momentum is a number from 0 to 1; got {momentum!r} (None, the plain mean, needs no repair)")
+        raise ValueError(f"a momentum is a number from 0 to 1 (None needs no repair); got {momentum!r}")
     if updates < 1:
         raise ValueError(f"statistics move at least once per step; got {updates} updates")
     return 1 - (1 - momentum) ** (1 / updates)
