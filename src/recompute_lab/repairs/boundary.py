@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-
 NON_REENTRANT = partial(checkpoint, use_reentrant=False)
 
 
