@@ -7,11 +7,16 @@ history is not.
 
 from __future__ import annotations
 
+import contextvars
+import functools
+import math
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from types import FunctionType
 
 import torch
 
+from recompute_lab.instruments.digest import digest_of
 from recompute_lab.instruments.reach import (
     ABSENT,
     CONTAINERS,
@@ -33,16 +38,34 @@ class Snapshot:
     """
 
     def __init__(self, segment: Callable, *args, **kwargs):
+        self._take(segment, args, kwargs, math.inf)
+
+    @classmethod
+    def within(cls, most_bytes: float, segment: Callable, args: tuple, kwargs: dict) -> Snapshot:
+        """A snapshot that copies at most so many bytes of tensors, the small ones first.
+
+        Of the others (`digested` names them) it keeps a digest: it can tell that they changed, not put them back.
+        """
+        snapshot = cls.__new__(cls)
+        snapshot._take(segment, args, kwargs, most_bytes)
+        return snapshot
+
+    def _take(self, segment: Callable, args: tuple, kwargs: dict, most_bytes: float) -> None:
         self._reach = Reach.of(segment, *args, **kwargs)
         self.tensors = self._reach.tensors
         self._holders = [(holder, holder.members()) for holder in self._reach.holders]
         self._containers = [(name, container, container.copy()) for name, container in self._reach.containers]
         self._cells = [(name, cell, contents(cell)) for name, cell in self._reach.cells]
-        # `.data` is the same memory under a version counter of its own: writing to it upsets no graph of the caller's.
-        self._held = {name: (t.data, t.detach().clone(), t.requires_grad) for name, t in self.tensors.items()}
+        self.digested: set[str] = set()
+        for name, tensor in sorted(self.tensors.items(), key=lambda item: item[1].numel() * item[1].element_size()):
+            most_bytes -= tensor.numel() * tensor.element_size()
+            if most_bytes < 0:
+                self.digested.add(name)
+        self._held = {name: _Held.of(t, name not in self.digested) for name, t in self.tensors.items()}
         self._grads = [(tensor, tensor.grad) for tensor in self._bearers_of_grads()]
         self._streams = [(stream, stream.read()) for stream in process_streams() + self._reach.streams]
         self._switches = _switches()
+        self._context = dict(contextvars.copy_context().items())
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """The leaf tensors that require grad, by name."""
@@ -71,7 +94,7 @@ class Snapshot:
                 del cell.cell_contents
         for name, tensor in self.tensors.items():
             if name not in keep:
-                _put_back(tensor, *self._held[name])
+                self._held[name].put_back(tensor)
         for tensor, grad in self._grads:
             tensor.grad = grad
         for stream, state in self._streams:
@@ -80,6 +103,9 @@ class Snapshot:
         for name, (position, write) in _switches().items():
             if position != self._switches[name][0] and name not in keep:
                 write(self._switches[name][0])
+        for variable in self._moved_variables():
+            if variable.name not in keep and variable in self._context:
+                variable.set(self._context[variable])
 
     def changes(self) -> list[str]:
         """Names of what differs from the copy, sorted. Random streams, switches and grads are not listed."""
@@ -101,7 +127,7 @@ class Snapshot:
                     changed[label] = self._reach.kinds.get(label, holder.kind)
         changed |= {name: "variable" for name, cell, value in self._cells if not _same(contents(cell), value)}
         for name, tensor in self.tensors.items():
-            if not same_bits(tensor, self._held[name][1]):
+            if not self._held[name].same(tensor):
                 changed[name] = self._reach.kinds[name]
         return changed
 
@@ -109,8 +135,20 @@ class Snapshot:
         """Names of the random streams that do not stand where they stood."""
         return [stream.name for stream, state in self._streams if not equal_values(stream.read(), state)]
 
+    def moved_context(self) -> list[str]:
+        """Names of the context variables (`contextvars`) that stand for something else, or for nothing any more."""
+        return [variable.name for variable in self._moved_variables()]
+
+    def _moved_variables(self) -> list[contextvars.ContextVar]:
+        now = dict(contextvars.copy_context().items())
+        return [
+            v for v in now.keys() | self._context.keys() if not _same(now.get(v, ABSENT), self._context.get(v, ABSENT))
+        ]
+
     def moved_switches(self) -> list[str]:
-        """Names of torch's switches that stand elsewhere: "grad mode", "threads", "determinism", "default dtype"."""
+        """Names of torch's switches that stand elsewhere: "grad mode", "threads", "determinism", "default dtype",
+        "autocast" (per kind of device).
+        """
         return [name for name, (position, _) in _switches().items() if position != self._switches[name][0]]
 
     def values_now(self, names: Collection[str]) -> dict[str, object]:
@@ -128,7 +166,7 @@ class Snapshot:
 
     def values_before(self, names: Collection[str]) -> dict[str, object]:
         """What the named things held when the copy was made."""
-        before: dict[str, object] = {name: held for name, (_, held, _) in self._held.items()}
+        before: dict[str, object] = {name: held.copy for name, held in self._held.items()}
         for holder, members in self._holders:
             before.update((holder.label(n), v) for n, v in members.items() if holder.label(n) not in self.tensors)
         before.update((name, value) for name, _, value in self._cells if name not in self.tensors)
@@ -167,17 +205,49 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(*(t.resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8) for t in (a, b)))
 
 
-def _put_back(tensor: torch.Tensor, memory: torch.Tensor, value: torch.Tensor, requires_grad: bool) -> None:
-    """The tensor's own memory, shape, values and `requires_grad`, whatever was done to it in place."""
-    strided = tensor.layout is torch.strided
-    if strided and any(getattr(tensor, m)() != getattr(memory, m)() for m in ("data_ptr", "size", "stride")):
-        tensor.data = memory
-    if not same_bits(memory, value):
-        memory.copy_(value)
-    if tensor.requires_grad and not requires_grad and not tensor.is_leaf:  # became part of a graph by a write
-        (tensor if tensor._base is None else tensor._base).detach_()
-    if tensor.is_leaf and tensor.requires_grad != requires_grad:
-        tensor.requires_grad_(requires_grad)
+@dataclass(frozen=True)
+class _Held:
+    """What a tensor was: its memory, a copy of its values, or their digest alone, and its flag.
+
+    `memory` is `.data`, the same memory under a version counter of its own: writing to it upsets no graph.
+    """
+
+    memory: torch.Tensor
+    copy: torch.Tensor | None
+    digest: torch.Tensor | None
+    version: int
+    requires_grad: bool
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor, copied: bool) -> _Held:
+        copy, digest = (tensor.detach().clone(), None) if copied else (None, digest_of(tensor))
+        return cls(tensor.data, copy, digest, _version(tensor), tensor.requires_grad)
+
+    def same(self, tensor: torch.Tensor) -> bool:
+        if self.copy is not None:
+            return same_bits(tensor, self.copy)
+        if tensor.shape != self.memory.shape or tensor.dtype != self.memory.dtype:
+            return False
+        if self.digest is None:
+            return _version(tensor) == self.version
+        digest = digest_of(tensor)
+        return digest is not None and same_bits(digest, self.digest)
+
+    def put_back(self, tensor: torch.Tensor) -> None:
+        """The tensor's own memory, shape, values and `requires_grad`, whatever was done to it in place."""
+        memory, strided = self.memory, tensor.layout is torch.strided
+        if strided and any(getattr(tensor, m)() != getattr(memory, m)() for m in ("data_ptr", "size", "stride")):
+            tensor.data = memory
+        if self.copy is not None and not same_bits(memory, self.copy):
+            memory.copy_(self.copy)
+        if tensor.requires_grad and not self.requires_grad and not tensor.is_leaf:  # became part of a graph by a write
+            (tensor if tensor._base is None else tensor._base).detach_()
+        if tensor.is_leaf and tensor.requires_grad != self.requires_grad:
+            tensor.requires_grad_(self.requires_grad)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def equal_values(a, b) -> bool:
@@ -253,9 +323,18 @@ def _copied(value, inside: tuple[int, ...] = ()):
 
 def _switches() -> dict[str, tuple[object, Callable]]:
     """Where torch's switches stand, and the function that sets each."""
-    return {
+    switches = {
         "grad mode": (torch.is_grad_enabled(), torch.set_grad_enabled),
         "threads": (torch.get_num_threads(), torch.set_num_threads),
         "determinism": (torch.get_deterministic_debug_mode(), torch.set_deterministic_debug_mode),
         "default dtype": (torch.get_default_dtype(), torch.set_default_dtype),
     }
+    for kind in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+        position = (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+        switches[f"autocast ({kind})"] = (position, functools.partial(_set_autocast, kind))
+    return switches
+
+
+def _set_autocast(kind: str, position: tuple[bool, torch.dtype]) -> None:
+    torch.set_autocast_enabled(kind, position[0])
+    torch.set_autocast_dtype(kind, position[1])

@@ -1,0 +1,125 @@
+"""What one pass of a segment did: its operators in order, and every value of a tensor that Python code got to read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from recompute_lab.instruments.digest import digest_of
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_INSTRUMENTS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+# By these a tensor's value becomes a value of Python's. What asks for a shape or a flag reads no value.
+_READS = {
+    *("__bool__", "__float__", "__int__", "__index__", "__complex__", "__contains__", "item", "tolist", "numpy"),
+    *("__array__", "equal", "allclose", "is_nonzero"),
+}
+_LARGEST_READ = 4_096  # elements of a list or an array that are kept
+_LARGEST_INDEX = 1 << 22  # elements of an index tensor that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A value that Python code read from a tensor, at the operator number `after`."""
+
+    operator: str
+    value: object
+    after: int
+    where: str
+
+
+@dataclass
+class Trace:
+    """The log of one pass.
+
+    `operators` has (name, shapes and dtypes of the results, code object, line) for each, `indices` a digest of each
+    tensor of whole numbers, by its operator's number: routes and masks are made of them. `ended` is "returned",
+    "stopped early", or the name of the exception that left the segment.
+    """
+
+    operators: list[tuple] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    indices: list[tuple[int, torch.Tensor]] = field(default_factory=list)
+    ended: str = "running"
+
+    def where(self, number: int) -> str:
+        """The source line of an operator, "file.py:12"; "" where there is none."""
+        if not 0 <= number < len(self.operators):
+            return ""
+        _, _, code, line = self.operators[number]
+        return place(code, line)
+
+    def name(self, number: int) -> str:
+        return self.operators[number][0] if 0 <= number < len(self.operators) else "nothing"
+
+    def index_values(self) -> list[tuple[int, float]]:
+        if not self.indices:
+            return []
+        digests = torch.stack([digest.to("cpu", torch.float64) for _, digest in self.indices]).tolist()
+        return [(number, digest) for (number, _), digest in zip(self.indices, digests, strict=True)]
+
+
+class Tracer(TorchFunctionMode):
+    """Inside, every operator is entered into `trace`. It changes nothing of what the operators do."""
+
+    def __init__(self, trace: Trace):
+        super().__init__()
+        self.trace = trace
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        name = getattr(function, "__name__", "?")
+        if name == "__get__":  # a property: shape, dtype, grad
+            return result
+        if isinstance(result, torch.Tensor):
+            signature = (result.shape, result.dtype)
+            self._note(name, signature, result)
+        elif isinstance(result, tuple | list) and any(isinstance(r, torch.Tensor) for r in result):
+            signature = tuple((r.shape, r.dtype) if isinstance(r, torch.Tensor) else type(r) for r in result)
+            self._note(name, signature, *(r for r in result if isinstance(r, torch.Tensor)))
+        elif name in _READS:
+            where = place(*line_outside_torch(sys._getframe(1)))
+            self.trace.reads.append(Read(name, _kept(result), len(self.trace.operators), where))
+        return result
+
+    def _note(self, name: str, signature: tuple, *results: torch.Tensor) -> None:
+        number = len(self.trace.operators)
+        self.trace.operators.append((name, signature, *line_outside_torch(sys._getframe(2))))
+        for result in results:
+            if not (result.is_floating_point() or result.is_complex()) and 0 < result.numel() <= _LARGEST_INDEX:
+                if (digest := digest_of(result)) is not None:
+                    self.trace.indices.append((number, digest))
+
+
+def line_outside_torch(frame: FrameType | None) -> tuple[CodeType, int]:
+    """The innermost line that led here and is not torch's; torch's own where there is no other."""
+    first = frame
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_INSTRUMENTS):
+            break
+        if not file.startswith((_TORCH, "<frozen")):
+            return frame.f_code, frame.f_lineno
+        frame = frame.f_back
+    return first.f_code, first.f_lineno
+
+
+def place(code: CodeType, line: int) -> str:
+    """In short, "trunk.py:41"; a notebook's cell is "cell:3"."""
+    file = code.co_filename
+    return f"{'cell' if 'ipykernel' in file else Path(file).name}:{line}"
+
+
+def _kept(value):
+    """A read value, small enough to keep and to show."""
+    if hasattr(value, "tobytes"):  # a NumPy array
+        return ("array", value.shape, hash(value.tobytes()))
+    if isinstance(value, list) and len(value) > _LARGEST_READ:
+        return ("list", len(value), hash(str(value)))
+    return value
