@@ -83,7 +83,7 @@ class Reach:
     """The places found, each with a name: "blocks.0.up.weight", "args[0]", or that of a variable.
 
     `tensors` by name, NumPy arrays among them as tensors on their memory; `kinds` says of each "parameter", "buffer",
-    "argument", "NumPy array" or "tensor". Raises TypeError where
+    "argument", "NumPy array" or "tensor". `functions` are those whose code was searched. Raises TypeError where
     `segment` cannot be called, ValueError where a parameter has no values yet.
     """
 
@@ -93,6 +93,7 @@ class Reach:
     containers: list[tuple[str, object]] = field(default_factory=list)
     cells: list[tuple[str, CellType]] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
+    functions: list[FunctionType] = field(default_factory=list)
 
     @classmethod
     def of(cls, segment: Callable, *args, **kwargs) -> Reach:
@@ -108,7 +109,6 @@ class _Walk:
         self.reach = reach
         self.seen: set[int] = set()
         self.named: set[tuple[int, str]] = set()  # (namespace, global's name)
-        self.functions = 0
 
     def run(self, segment, args: tuple, kwargs: dict) -> None:
         todo = [(f"kwargs[{key!r}]", value) for key, value in reversed(kwargs.items())]
@@ -170,9 +170,9 @@ class _Walk:
     def visit_function(self, name: str, function: FunctionType) -> Iterator[tuple[str, object]]:
         if not _searched(function.__module__) and not function.__closure__:
             return
-        self.functions += 1
-        if self.functions > _MOST_FUNCTIONS:
+        if len(self.reach.functions) >= _MOST_FUNCTIONS:
             return
+        self.reach.functions.append(function)
         self.reach.holders.append(Holder("attribute", name, vars(function)))
         yield from ((join(name, key), value) for key, value in vars(function).items())
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):

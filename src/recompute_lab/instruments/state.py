@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import FunctionType
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from recompute_lab.instruments.digest import digest_of
 from recompute_lab.instruments.reach import (
@@ -27,7 +28,7 @@ from recompute_lab.instruments.reach import (
     contents,
     tensor_of,
 )
-from recompute_lab.instruments.streams import process_streams
+from recompute_lab.instruments.streams import Stream, process_streams
 
 
 class Snapshot:
@@ -175,6 +176,38 @@ class Snapshot:
         before.update((name, position) for name, (position, _) in self._switches.items())
         return {name: _copied(before.get(name, ABSENT)) for name in names}
 
+    def fingerprints(self, names: Collection[str]) -> dict[str, Callable[[], object]]:
+        """For each name a function that gives something cheap to compare: another value once the thing has changed."""
+        looks: dict[str, Callable[[], object]] = {}
+        for name, tensor in self.tensors.items():
+            if name in names:
+                looks[name] = functools.partial(_fingerprint, tensor)
+        for holder, members in self._holders:
+            for name in members.keys() | {n for n in holder.members()}:
+                if holder.label(name) in names and holder.label(name) not in looks:
+                    looks[holder.label(name)] = functools.partial(_binding, holder.mapping, name)
+        for name, container, _ in self._containers:
+            if name in names:
+                looks[name] = functools.partial(_members, container)
+        for name, cell, _ in self._cells:
+            if name in names and name not in looks:
+                looks[name] = functools.partial(lambda cell: id(contents(cell)), cell)
+        for stream, _ in self._streams:
+            if stream.name in names:
+                looks[stream.name] = functools.partial(_position, stream)
+        return looks
+
+    def holding_graphs(self, names: Collection[str]) -> set[str]:
+        """Which of the named containers, attributes and variables hold a tensor with a history."""
+        now = {holder.label(n): v for holder, _ in self._holders for n, v in holder.members().items()}
+        now |= {name: container for name, container, _ in self._containers}
+        now |= {name: contents(cell) for name, cell, _ in self._cells}
+        return {
+            name
+            for name in names
+            if any(isinstance(t, torch.Tensor) and t.grad_fn is not None for t in tree_leaves(now.get(name)))
+        }
+
     def _bearers_of_grads(self) -> list[torch.Tensor]:
         """Where a backward may write: reachable leaves, and those behind a captured tensor with a history."""
         bearers = [t for t in self.tensors.values() if t.is_leaf or t.retains_grad]
@@ -265,6 +298,24 @@ def equal_values(a, b) -> bool:
         return bool(same.all() if hasattr(same, "all") else same)
     except Exception:  # an object of the user's that does not compare
         return False
+
+
+def _fingerprint(tensor: torch.Tensor):
+    return (tensor.data_ptr(), _version(tensor), None if (d := digest_of(tensor)) is None else float(d))
+
+
+def _binding(mapping, name: str):
+    value = mapping.get(name, ABSENT)
+    return repr(value) if isinstance(value, SCALARS) else (id(value), len(value) if isinstance(value, list) else 0)
+
+
+def _position(stream: Stream):
+    state = stream.read()
+    return state.numpy().tobytes() if isinstance(state, torch.Tensor) else repr(state)
+
+
+def _members(container):
+    return [id(member) for member in (container.values() if isinstance(container, dict) else container)]
 
 
 def _same(now, before) -> bool:

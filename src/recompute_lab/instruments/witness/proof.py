@@ -1,0 +1,209 @@
+"""Which of all that differed is the cause: run the segment again with it undone, and with it left standing.
+
+The forward's own log is the reference. First everything that differed is put back: if the segment then does what the
+forward did, the set explains the mismatch. Then one thing at a time is left as the recomputation found it: what can be
+left so without a difference is no cause, and what remains is a smallest set.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from recompute_lab.instruments.digest import digest_of
+from recompute_lab.instruments.isolation import tensors_in
+from recompute_lab.instruments.state import Snapshot
+from recompute_lab.instruments.witness.locate import first_writes
+from recompute_lab.instruments.witness.trace import Trace, Tracer
+
+_SECONDS = 10.0  # for one proof; a step of the user's is waiting
+_CODE = slice(0, 2)  # of a log entry: operator and results; not the line
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a run did and gave, to be compared: operators, values read, routes, and the digests of its outputs."""
+
+    operators: list[tuple]
+    reads: list[object]
+    indices: list[tuple[int, float]]
+    outputs: list[float | None]
+    ended: str = "returned"
+
+    @classmethod
+    def of(cls, trace: Trace, outputs: list[float | None]) -> Signature:
+        reads = [repr(read.value) for read in trace.reads]
+        return cls([entry[_CODE] for entry in trace.operators], reads, trace.index_values(), outputs, trace.ended)
+
+
+@dataclass
+class Item:
+    """Things that are undone together: they belong together, as the statistics of one BatchNorm do."""
+
+    label: str
+    names: frozenset[str]
+    kind: str
+
+
+@dataclass
+class Proof:
+    """What the experiments showed.
+
+    `matters` is True where the segment, run in the recomputation's world, does not do what the forward did; None where
+    that was not tried. `causes` is the smallest set found, and `proven` says whether undoing it is enough. `repeatable`
+    is False where two runs from one state differ. `written` names what a forward changes, `lines` where. `off` is the
+    relative difference of the outputs.
+    """
+
+    matters: bool | None = None
+    proven: bool = False
+    causes: list[Item] = field(default_factory=list)
+    repeatable: bool = True
+    written: dict[str, str] = field(default_factory=dict)
+    graphs: set[str] = field(default_factory=set)
+    lines: dict[str, str] = field(default_factory=dict)
+    off: float | None = None
+    runs: int = 0
+    unfinished: str = ""
+
+
+class Laboratory:
+    """Runs a segment in the world of its forward, in that of its recomputation, and in mixtures of the two.
+
+    `forward` and `recomputation` are snapshots; `surroundings` gives a context manager with the autocast and device of
+    the forward. Whatever is run, afterwards the state is what it was.
+    """
+
+    def __init__(
+        self,
+        segment: Callable,
+        args: tuple,
+        kwargs: dict,
+        forward: Snapshot,
+        recomputation: Snapshot,
+        surroundings: Callable,
+        reference: Signature,
+        seconds: float = _SECONDS,
+    ):
+        self.segment, self.args, self.kwargs = segment, args, kwargs
+        self.forward, self.recomputation = forward, recomputation
+        self.surroundings, self.reference = surroundings, reference
+        self._until = time.monotonic() + seconds
+        self._plain_output: list[torch.Tensor] = []
+        self.proof = Proof()
+
+    def prove(self, items: list[Item]) -> Proof:
+        """Raises nothing of the segment's: what it raises in an experiment is one of its outcomes."""
+        proof, now = self.proof, Snapshot(self.segment, *self.args, **self.kwargs)
+        try:
+            restored = self._run(frozenset(), watch=True)
+            again = self._run(frozenset())
+            proof.repeatable = restored == again
+            everything = frozenset().union(*(item.names for item in items)) if items else frozenset()
+            as_found = self._run(everything, compare=True) if items else restored
+            proof.matters = as_found != self.reference
+            if proof.matters and restored == self.reference and items:
+                proof.proven = True
+                proof.causes = self._smallest(items)
+            if restored != self.reference:
+                proof.matters = True
+        except _OutOfTime:
+            proof.unfinished = f"the experiments were stopped after {proof.runs} runs"
+        finally:
+            now.restore()
+        return proof
+
+    def lines(self, names: list[str]) -> dict[str, str]:
+        """Where a forward writes each of `names`: "file.py:12"."""
+        now = Snapshot(self.segment, *self.args, **self.kwargs)
+        try:
+            self.forward.restore()
+            here = Snapshot(self.segment, *self.args, **self.kwargs)
+            looks = here.fingerprints(names)
+            return first_writes(lambda: self._call(Trace()), looks)
+        finally:
+            now.restore()
+
+    def _smallest(self, items: list[Item]) -> list[Item]:
+        """Drop what can stay as the recomputation found it; halves first, so that many things need few runs."""
+        left: frozenset[str] = frozenset()
+        needed: list[Item] = []
+        todo = [items]
+        while todo:
+            group = todo.pop()
+            names = frozenset().union(*(item.names for item in group))
+            if len(items) == 1:
+                return items
+            if self._run(left | names) == self.reference:
+                left |= names
+            elif len(group) == 1:
+                needed.append(group[0])
+            else:
+                half = len(group) // 2
+                todo += [group[half:], group[:half]]
+        return needed
+
+    def _run(self, left: frozenset[str], watch: bool = False, compare: bool = False) -> Signature:
+        """One run from the forward's world, in which `left` is as the recomputation found it."""
+        if time.monotonic() > self._until:
+            raise _OutOfTime
+        self.proof.runs += 1
+        self.recomputation.restore()
+        self.forward.restore(keep=left)
+        trace = Trace()
+        output = self._call(trace)
+        if watch:
+            self.proof.written = self.forward.changed_kinds()
+            self.proof.written |= {name: "random stream" for name in self.forward.moved_streams()}
+            self.proof.graphs = self.forward.holding_graphs(self.proof.written)
+            self._plain_output = [t.detach().clone() for t in output]
+        if compare:
+            self.proof.off = _off(self._plain_output, output)
+        return Signature.of(trace, digests(output))
+
+    def _call(self, trace: Trace) -> list[torch.Tensor]:
+        # The innermost hooks are the ones that are asked: the checkpoint in whose recomputation this may be counts none.
+        with saved_tensors_hooks(lambda t: t.detach(), lambda t: t), torch.enable_grad(), self.surroundings():
+            try:
+                with Tracer(trace):
+                    output = self.segment(*self.args, **self.kwargs)
+                trace.ended = "returned"
+                return tensors_in(output)
+            except Exception as error:
+                trace.ended = type(error).__name__
+                return []
+
+
+class _OutOfTime(Exception):
+    pass
+
+
+def digests(outputs: list[torch.Tensor]) -> list[float | None]:
+    """Of each output, shape, dtype and a digest of its bits."""
+    found = [digest_of(t) for t in outputs]
+    return [(tuple(t.shape), str(t.dtype), None if d is None else float(d)) for t, d in zip(outputs, found, strict=True)]
+
+
+def _off(baseline: list[torch.Tensor], other: list[torch.Tensor]) -> float | None:
+    """The largest relative difference of two runs' outputs, in the Euclidean norm; None where they do not compare."""
+    if len(baseline) != len(other) or any(a.shape != b.shape for a, b in zip(baseline, other, strict=True)):
+        return None
+    worst = 0.0
+    for a, b in zip(baseline, other, strict=True):
+        if a.is_floating_point() and a.numel():
+            a, b = a.double(), b.detach().double()
+            worst = max(worst, float((a - b).norm() / a.norm().clamp_min(1e-30)))
+    return worst
+
+
+@contextmanager
+def entered(*contexts) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield

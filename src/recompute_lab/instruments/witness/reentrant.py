@@ -1,0 +1,190 @@
+"""What only the reentrant implementation would get wrong, seen from a run that does not use it.
+
+It runs the forward without recording, and joins the graph as one operator of its top-level tensor arguments; in
+backward it runs again and calls `backward` within backward.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from recompute_lab.instruments.isolation import tensors_in
+from recompute_lab.instruments.state import Snapshot
+from recompute_lab.instruments.witness.report import Cause
+
+_ONLY = ("reentrant",)
+_MOST_NODES = 20_000
+
+
+@dataclass
+class Hints:
+    """What was seen of one call that the reentrant implementation would trip over."""
+
+    frozen_input: bool = False
+    hidden_in_containers: list[str] = field(default_factory=list)
+    captured: list[str] = field(default_factory=list)
+    hooked: list[str] = field(default_factory=list)
+    device_context: bool = False
+    outputs_without_grad: int = 0
+    outputs_with_grad: int = 0
+    nested_outputs: int = 0
+    on_ctx: list[str] = field(default_factory=list)
+    grad_api: str = ""
+    other_thread: bool = False
+
+
+class Shared:
+    """Which captured tensors and hooked parameters several calls had in common."""
+
+    def __init__(self):
+        self._seen: dict[int, tuple[weakref.ref, int]] = {}
+
+    def count(self, tensor: torch.Tensor) -> int:
+        """How many calls have had this tensor, this one included."""
+        reference, calls = self._seen.get(id(tensor), (None, 0))
+        calls = calls + 1 if reference is not None and reference() is tensor else 1
+        self._seen[id(tensor)] = weakref.ref(tensor), calls
+        return calls
+
+
+def at_entry(state: Snapshot, args: tuple, kwargs: dict, device_context: bool, shared: Shared) -> Hints:
+    hints = Hints(device_context=device_context)
+    top = [a for a in args if isinstance(a, torch.Tensor)]
+    arguments = {id(t) for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+    if torch.is_grad_enabled() and not any(t.requires_grad for t in top):
+        hints.frozen_input = bool(state.parameters())
+        nested = [f"args[{i}]" for i, a in enumerate(args) if not isinstance(a, torch.Tensor) and _wants_grad(a)]
+        hints.hidden_in_containers = nested + [f"{key}=" for key, value in kwargs.items() if _wants_grad(value)]
+    for name, tensor in state.tensors.items():
+        if id(tensor) in arguments:
+            continue
+        if tensor.requires_grad and not tensor.is_leaf and shared.count(tensor) > 1:
+            hints.captured.append(name)
+        elif tensor.is_leaf and _has_grad_hooks(tensor) and shared.count(tensor) > 1:
+            hints.hooked.append(name)
+    return hints
+
+
+def at_exit(hints: Hints, output, args: tuple) -> None:
+    tensors = [t for t in tensors_in(output) if t.is_floating_point() or t.is_complex()]
+    hints.outputs_with_grad = sum(t.requires_grad for t in tensors)
+    hints.outputs_without_grad = len(tensors) - hints.outputs_with_grad
+    top = output if isinstance(output, tuple) else (output,)
+    shown = {id(t) for t in top if isinstance(t, torch.Tensor)}
+    hints.nested_outputs = sum(t.requires_grad and id(t) not in shown for t in tensors)
+    hints.on_ctx = _tensors_on_ctx(tensors, {id(a.grad_fn) for a in tensors_in(args) if a.grad_fn is not None})
+
+
+def at_recomputation(hints: Hints, frame: FrameType | None) -> None:
+    """Was this backward asked for by `autograd.grad`, or for some inputs only?"""
+    while frame is not None:
+        if frame.f_code.co_filename == torch.autograd.__file__:
+            if frame.f_code.co_name == "grad":
+                hints.grad_api = "torch.autograd.grad"
+            elif frame.f_code.co_name == "backward" and frame.f_locals.get("inputs"):
+                hints.grad_api = "backward(inputs=...)"
+        frame = frame.f_back
+
+
+def causes(hints: Hints, proven: bool = False) -> list[tuple[str, Cause]]:
+    """(verdict, cause) for each: what would come of it."""
+    found: list[tuple[str, Cause]] = []
+
+    def add(verdict: str, name: str, told: str, repair: str, kind: str = "reentrant") -> None:
+        found.append((verdict, Cause(name, "", proven, told, repair, kind, _ONLY)))
+
+    if hints.hidden_in_containers:
+        add(
+            "silent",
+            f"tensors in a container ({', '.join(hints.hidden_in_containers)})",
+            "reentrant looks at top-level tensor arguments only: tensors nested in a list, dict or keyword get no "
+            "gradient, nor do the parameters.",
+            "pass these tensors as arguments of their own, or use_reentrant=False.",
+        )
+    elif hints.frozen_input:
+        add(
+            "silent",
+            "frozen input: no argument has requires_grad=True",
+            "reentrant joins the graph by its arguments: none requires grad, so the segment's parameters get no gradient.",
+            "use_reentrant=False, or x.requires_grad_() on the input.",
+        )
+    if hints.outputs_without_grad and not hints.frozen_input:
+        none = not hints.outputs_with_grad
+        add(
+            "loud" if none else "silent",
+            "no output requires grad (detach, no_grad)" if none else "one output is detached, one is not",
+            "reentrant raises in backward: none of the recomputed outputs has requires_grad=True."
+            if none
+            else "reentrant marks every floating output as requiring grad: a stop-gradient becomes invisible.",
+            "use_reentrant=False, or compute what is detached outside the segment.",
+        )
+    if hints.nested_outputs:
+        add(
+            "silent",
+            f"nested outputs: {hints.nested_outputs} tensors inside a container",
+            "reentrant connects top-level outputs only: those nested in a list, dict or tuple come out detached.",
+            "return the tensors in one flat tuple, or use_reentrant=False.",
+        )
+    if hints.captured:
+        add(
+            "loud",
+            f"captured tensor with a graph: {', '.join(hints.captured[:3])}",
+            "several segments captured it (closure, not argument): the first inner backward frees its graph, and the "
+            "next raises 'backward through the graph a second time'.",
+            "pass it to the segment as an argument, or use_reentrant=False.",
+        )
+    if hints.hooked:
+        add(
+            "silent",
+            f"gradient hook on {', '.join(hints.hooked[:3])} fires once per segment",
+            "the parameter is used in several checkpointed calls: reentrant ends an inner backward in each, so a hook "
+            "that takes its gradient for complete sees parts of it.",
+            "use_reentrant=False, or act on the gradient after backward.",
+        )
+    if hints.grad_api:
+        add(
+            "loud",
+            f"gradients through {hints.grad_api} (autograd.grad, inputs=)",
+            "reentrant calls backward within backward, which cannot be limited to some inputs: it raises.",
+            "use_reentrant=False, or a plain backward().",
+        )
+    if hints.device_context:
+        add(
+            "silent",
+            "device context (torch.device) around the forward only",
+            "reentrant does not enter it again: in its recomputation tensors are made on the default device.",
+            "use_reentrant=False, or give device= where tensors are made.",
+        )
+    return found
+
+
+def _wants_grad(value) -> bool:
+    return any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves(value))
+
+
+def _has_grad_hooks(tensor: torch.Tensor) -> bool:
+    return bool(tensor._backward_hooks) or bool(getattr(tensor, "_post_accumulate_grad_hooks", None))
+
+
+def _tensors_on_ctx(outputs: list[torch.Tensor], stop: set[int]) -> list[str]:
+    """Custom functions in the graph that keep a tensor as a plain attribute of their context."""
+    found: list[str] = []
+    todo: list[Callable] = [t.grad_fn for t in outputs if t.grad_fn is not None]
+    seen = set(stop)
+    while todo and len(seen) < _MOST_NODES:
+        node = todo.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            held = [n for n, v in vars(node).items() if isinstance(v, torch.Tensor)]
+            name = type(node).__name__.removesuffix("Backward")
+            found += [f"{name}: ctx.{attribute}" for attribute in held]
+        todo += [following for following, _ in node.next_functions]
+    return found

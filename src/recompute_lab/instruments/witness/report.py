@@ -1,0 +1,133 @@
+"""What the witness says: a verdict for each implementation, the causes in order, the effect, the repair."""
+
+from __future__ import annotations
+
+import html
+import json
+import textwrap
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+
+REPLAYABLE, SIDE_EFFECT, SILENT, LOUD = VERDICTS = ("replayable", "side effect", "silent", "loud")
+_MEANING = {
+    REPLAYABLE: "the second run is the first",
+    SIDE_EFFECT: "gradients are right, but something happens twice",
+    SILENT: "gradients are wrong, and nothing raises",
+    LOUD: "it raises",
+}
+_LINES, _COLUMNS = 15, 100
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One reason why the two runs differ, or would.
+
+    `name` is what differs, as the code calls it; `where` the source line, "file.py:12", "" where none is known.
+    `proven` is True where undoing this difference, and no more, made the passes agree, or where it was seen to happen.
+    `under` names the implementations that it concerns; `told` and `repair` are sentences.
+    """
+
+    name: str
+    where: str
+    proven: bool
+    told: str
+    repair: str
+    kind: str = "state"
+    under: tuple[str, ...] = ("reentrant", "non-reentrant")
+
+    @property
+    def status(self) -> str:
+        return "proven" if self.proven else "suspected"
+
+
+@dataclass
+class Report:
+    """The answer for one segment.
+
+    `reentrant` and `non_reentrant` are verdicts, "replayable", "side effect", "silent" or "loud", or "not run";
+    `verdict` is the worse of the two. `causes` is ordered, the first one to look at first. `effect` says which
+    gradients and buffers are concerned and how far, `notes` what could not be decided. `strip` holds the saved tensors
+    of both passes, where they were recorded.
+    """
+
+    segment: str
+    reentrant: str = "not run"
+    non_reentrant: str = "not run"
+    causes: list[Cause] = field(default_factory=list)
+    effect: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    strip: object = None
+
+    @property
+    def verdict(self) -> str:
+        return max((self.reentrant, self.non_reentrant), key=severity)
+
+    def __str__(self) -> str:
+        """At most 15 lines of at most 100 columns."""
+        lines = [f"{self.segment}: {self.verdict.upper()} ({_MEANING.get(self.verdict, 'neither ran')})"]
+        lines.append(f"  non-reentrant: {self.non_reentrant}    reentrant: {self.reentrant}")
+        tail = [f"  effect: {line}" for line in self.effect] + [f"  note: {line}" for line in self.notes]
+        room = _LINES - len(lines) - min(len(tail), 4)
+        for number, cause in enumerate(self.causes, 1):
+            entry = self._entry(number, cause)
+            left = len(self.causes) - number
+            if len(entry) + (1 if left else 0) > room:
+                lines.append(f"  and {left + 1} more: {', '.join(c.name for c in self.causes[number - 1 :])}")
+                break
+            lines += entry
+            room -= len(entry)
+        lines += tail
+        return "\n".join(_cut(line) for line in lines[:_LINES])
+
+    def _entry(self, number: int, cause: Cause) -> list[str]:
+        only = "" if len(cause.under) > 1 else f", {cause.under[0]} only"
+        where = f" at {cause.where}" if cause.where else ""
+        return [
+            f"  {number}. {cause.name}{where} [{cause.status}{only}]",
+            *textwrap.wrap(cause.told, _COLUMNS - 5, initial_indent="     ", subsequent_indent="     ")[:2],
+            *textwrap.wrap("repair: " + cause.repair, _COLUMNS - 5, initial_indent="     ", subsequent_indent="     ")[:2],
+        ]
+
+    def to_json(self) -> str:
+        """The same as JSON: segment, verdicts, causes with all their fields, effect, notes."""
+        said = {
+            "segment": self.segment,
+            "verdict": self.verdict,
+            "reentrant": self.reentrant,
+            "non_reentrant": self.non_reentrant,
+            "causes": [asdict(cause) for cause in self.causes],
+            "effect": self.effect,
+            "notes": self.notes,
+        }
+        return json.dumps(said, ensure_ascii=False, indent=2)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{number}</td><td><code>{html.escape(c.name)}</code></td><td><code>{html.escape(c.where)}</code></td>"
+            f"<td>{c.status}</td><td>{html.escape(', '.join(c.under))}</td><td>{html.escape(c.told)}</td>"
+            f"<td>{html.escape(c.repair)}</td></tr>"
+            for number, c in enumerate(self.causes, 1)
+        )
+        head = "".join(f"<th>{name}</th>" for name in ("", "cause", "where", "", "under", "what happens", "repair"))
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
+        said = "".join(f"<li>{html.escape(line)}</li>" for line in self.effect + self.notes)
+        return (
+            f"<div><p><b>{html.escape(self.segment)}: {html.escape(self.verdict)}</b> "
+            f"({html.escape(_MEANING.get(self.verdict, 'neither ran'))})<br>non-reentrant: "
+            f"{html.escape(self.non_reentrant)}; reentrant: {html.escape(self.reentrant)}</p>{table}"
+            f"{'<ul>' + said + '</ul>' if said else ''}</div>"
+        )
+
+
+def severity(verdict: str) -> int:
+    """Silent is worse than loud: the run that stops is the lucky one."""
+    return {"not run": -1, REPLAYABLE: 0, SIDE_EFFECT: 1, LOUD: 2, SILENT: 3}[verdict]
+
+
+def worst(reports: Iterable[Report]) -> Report | None:
+    """The report with the worst verdict; among equals, the one with the most proven causes, then the first."""
+    return max(reports, key=lambda r: (severity(r.verdict), sum(c.proven for c in r.causes)), default=None)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _COLUMNS else line[: _COLUMNS - 4] + " ..."

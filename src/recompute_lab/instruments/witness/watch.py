@@ -1,0 +1,295 @@
+"""Ride along in a training run: compare both passes of every checkpointed call, and say why where they differ."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from types import FrameType
+
+import torch
+from torch.utils._device import DeviceContext
+from torch.utils.checkpoint import CheckpointError
+
+from recompute_lab.instruments.isolation import tensors_in
+from recompute_lab.instruments.own_checkpoint import autocast_now
+from recompute_lab.instruments.state import Snapshot
+from recompute_lab.instruments.witness import conclude, reentrant
+from recompute_lab.instruments.witness.proof import Laboratory, Proof, Signature, digests, entered
+from recompute_lab.instruments.witness.report import Report, worst
+from recompute_lab.instruments.witness.trace import Trace, Tracer
+
+_TORCHS_CHECKPOINT = torch.utils.checkpoint.__file__
+_DEEP = 40  # stack frames between torch's checkpoint and the witness's contexts
+_MOST_PROOFS = 8  # per segment: an unrepaired fault shows itself in every step
+_STOPPED = "_StopRecomputationError"
+
+
+@dataclass(eq=False)
+class Call:
+    """One checkpointed call that is watched: what it was given, and what both passes did.
+
+    `differs` holds what the recomputation found otherwise than the forward had, by name, with its kind; `again` what
+    the recomputation changed. Of a call whose passes are over only the findings are kept.
+    """
+
+    segment: Callable
+    args: tuple
+    kwargs: dict
+    options: dict
+    label: str
+    before: Snapshot | None = None
+    forward: Trace = field(default_factory=Trace)
+    recomputation: Trace = field(default_factory=Trace)
+    outputs: list = field(default_factory=list)
+    surroundings: Callable = entered
+    differs: dict[str, str] = field(default_factory=dict)
+    again: dict[str, str] = field(default_factory=dict)
+    found: Snapshot | None = None
+    recomputed: int = 0
+    thread: int = 0
+    seconds: float = 0.0
+    stop_swallowed: bool = False
+    unpacked_twice: bool = False
+    hints: reentrant.Hints = field(default_factory=reentrant.Hints)
+    raised: str = ""
+    proof: Proof | None = None
+    number: int | None = None
+    _frame: weakref.ref | None = None
+
+    @property
+    def frame(self):
+        """torch's record of this call; None where it is gone."""
+        return None if self._frame is None else self._frame()
+
+
+class Witness:
+    """`checkpoint(segment, x, use_reentrant=False, context_fn=witness.context_fn)`, for one segment or all of a model.
+
+    It finds out by itself what it watches. `reports` has one `Report` for each call that was recomputed, `report()`
+    gives the worst. Where checkpointing raises, the explanation is attached to the exception as a note.
+
+    `most_bytes` bounds the copies of tensors that are kept for each call between its two passes (64 MiB): of larger
+    state it can be told that it changed, not proven that it is the cause. `prove=False` runs no experiments, which run
+    the segment some more times where the passes were found to differ; in a process group of several ranks none are
+    run, since they might communicate.
+    """
+
+    def __init__(self, most_bytes: float = 64 << 20, prove: bool = True):
+        self._most_bytes, self._prove = most_bytes, prove
+        self._lock = threading.RLock()
+        self._proofs: dict[tuple, list] = {}
+        self._captured = reentrant.Shared()
+        self._reports: list[Report] = []  # and nothing else of a call: its input would be kept alive
+
+    @property
+    def reports(self) -> list[Report]:
+        """One for each watched call whose recomputation has taken place, in that order."""
+        with self._lock:
+            return list(self._reports)
+
+    def report(self) -> Report:
+        """The worst of all. Raises RuntimeError where nothing was recomputed so far."""
+        found = worst(self.reports)
+        if found is None:
+            raise RuntimeError(
+                "the witness has seen no recomputation yet: call `backward()` after the checkpointed forward. A segment "
+                "that saves no tensor is never run again."
+            )
+        return found
+
+    def context_fn(self) -> tuple:
+        """Give this to `torch.utils.checkpoint.checkpoint`, with `use_reentrant=False`."""
+        seen = _local(sys._getframe(1), "fn", "function")
+        if seen is None:
+            raise RuntimeError(
+                "`witness.context_fn` is called by torch.utils.checkpoint: pass it on, as context_fn=witness.context_fn"
+            )
+        segment, variables = seen
+        options = {k: variables.get(k) for k in ("preserve_rng_state", "early_stop", "determinism_check")}
+        call = Call(segment, tuple(variables.get("args", ())), dict(variables.get("kwargs", {})), options, name_of(segment))
+        return _Forward(self, call), _Recomputation(self, call)
+
+    def _conclude(self, call: Call, error: BaseException | None) -> None:
+        """After a recomputation: what differed, and why. The report is attached to the error, if there is one."""
+        if error is not None:
+            call.raised = f"{type(error).__name__}: {error}"
+        try:
+            if call.proof is None and conclude.is_suspicious(call):
+                call.proof = self._proven(call)
+            report = conclude.report_of(call)
+        except Exception as failed:  # a diagnosis must not end somebody's run
+            report = Report(call.label, notes=[f"the witness failed: {type(failed).__name__}: {failed}"])
+        with self._lock:
+            if call.number is None:
+                call.number = len(self._reports)
+                self._reports.append(report)
+            self._reports[call.number] = report
+        if error is not None:
+            error.add_note(str(report))
+        call.found = None
+
+    def _proven(self, call: Call) -> Proof | None:
+        items = conclude.items_of(call)
+        key = (call.label, tuple(sorted(item.label for item in items)), conclude.mismatch(call) is not None)
+        with self._lock:
+            known = self._proofs.setdefault(key, [])
+        if known and len(known) >= _MOST_PROOFS:
+            return known[-1]
+        if not self._prove or _several_ranks() or call.before is None or call.found is None:
+            return None
+        if call.before.digested & (call.differs.keys() | call.again.keys()):
+            return Proof(unfinished="state larger than `most_bytes` differs, and cannot be put back")
+        laboratory = Laboratory(
+            call.segment, call.args, call.kwargs, call.before, call.found, call.surroundings,
+            Signature.of(call.forward, call.outputs), seconds=max(2.0, 40 * call.seconds),
+        )  # fmt: skip
+        proof = laboratory.prove(items)
+        proof.lines = laboratory.lines([n for n in proof.written if n in call.differs or n in call.again])
+        known.append(proof)
+        return proof
+
+
+class _Forward:
+    """Around the forward: takes the state down at its entry, and its log."""
+
+    def __init__(self, witness: Witness, call: Call):
+        self._witness, self._call = witness, call
+
+    def __enter__(self) -> None:
+        call = self._call
+        found = _local(sys._getframe(1), "new_frame")
+        call._frame = weakref.ref(found[0]) if found else None
+        call.before = Snapshot.within(self._witness._most_bytes, call.segment, call.args, call.kwargs)
+        call.thread = threading.get_ident()
+        modes = [m for m in torch.overrides._get_current_function_mode_stack() if isinstance(m, DeviceContext)]
+        autocast = autocast_now()
+        call.surroundings = lambda: entered(autocast(), *modes[-1:])
+        call.hints = reentrant.at_entry(call.before, call.args, call.kwargs, bool(modes), self._witness._captured)
+        self._began = time.perf_counter()
+        self._tracer = Tracer(call.forward)
+        self._tracer.__enter__()
+
+    def __exit__(self, kind, error, traceback) -> None:
+        call = self._call
+        self._tracer.__exit__(kind, error, traceback)
+        call.seconds = time.perf_counter() - self._began
+        call.forward.ended = "returned" if kind is None else kind.__name__
+        seen = _local(sys._getframe(1), "ret", among="checkpoint")
+        if seen is not None and kind is None:
+            call.outputs = digests(tensors_in(seen[0]))
+            reentrant.at_exit(call.hints, seen[0], call.args)
+
+
+class _Recomputation:
+    """Around each recomputation. Can be entered again: several backwards recompute several times."""
+
+    def __init__(self, witness: Witness, call: Call):
+        self._witness, self._call = witness, call
+
+    def __enter__(self) -> None:
+        call = self._call
+        call.recomputed += 1
+        call.differs = conclude.differences(call.before)
+        call.found = Snapshot.within(self._witness._most_bytes, call.segment, call.args, call.kwargs)
+        if threading.get_ident() != call.thread:
+            call.hints.other_thread = True
+        reentrant.at_recomputation(call.hints, sys._getframe(1))
+        self._watch_the_comparison()
+        call.recomputation = Trace()
+        self._tracer = Tracer(call.recomputation)
+        self._tracer.__enter__()
+
+    def __exit__(self, kind, error, traceback) -> None:
+        call = self._call
+        self._tracer.__exit__(kind, error, traceback)
+        stopped = kind is not None and kind.__name__ == _STOPPED
+        call.recomputation.ended = "stopped early" if stopped else "returned" if kind is None else kind.__name__
+        call.again = conclude.differences(call.found)
+        if call.options.get("preserve_rng_state", True):
+            call.again = {n: k for n, k in call.again.items() if not conclude.is_torchs_stream(n)}
+        call.stop_swallowed = not stopped and self._stop_was_raised()
+        if kind is not None and not stopped:
+            self._witness._conclude(call, error)
+
+    def _stop_was_raised(self) -> bool:
+        """Early stop had its last tensor, and yet its exception has not come through."""
+        frame = self._call.frame
+        if frame is None or not getattr(frame, "early_stop", False):
+            return False
+        return any(count >= len(frame.weak_holders) > 0 for count in frame.recomp_counter.values())
+
+    def _watch_the_comparison(self) -> None:
+        """torch compares after this context has been left; only there it is known how the recomputation ended."""
+        call, witness = self._call, self._witness
+        frame = call.frame
+        if frame is None or "check_recomputed_tensors_match" in vars(frame):
+            return
+        compare = frame.check_recomputed_tensors_match
+
+        def compared(gid):
+            try:
+                compare(gid)
+            except CheckpointError as error:
+                witness._conclude(call, error)
+                raise
+            witness._conclude(call, None)
+
+        frame.check_recomputed_tensors_match = compared
+        for reference in frame.weak_holders:
+            if (holder := reference()) is not None:
+                holder.handles = _Handles(holder.handles, partial(_unpacked_twice, witness, call))
+
+
+class _Handles(dict):
+    """Of a saved tensor: where its recomputed value is. torch puts None there once it has been handed out."""
+
+    def __init__(self, handles: dict, twice: Callable[[], None]):
+        super().__init__(handles)
+        self._twice = twice
+
+    def __getitem__(self, gid):
+        handle = super().__getitem__(gid)
+        if handle is None:
+            self._twice()
+        return handle
+
+
+def _unpacked_twice(witness: Witness, call: Call) -> None:
+    call.unpacked_twice = True
+    witness._conclude(call, None)
+
+
+def _local(frame: FrameType | None, *names: str, among: str = "") -> tuple | None:
+    """(value, all variables) of the nearest frame of torch's checkpoint in which one of the names is a variable."""
+    for _ in range(_DEEP):
+        if frame is None:
+            return None
+        if frame.f_code.co_filename == _TORCHS_CHECKPOINT and (not among or frame.f_code.co_name == among):
+            variables = frame.f_locals
+            for name in names:
+                if name in variables:
+                    return variables[name], variables
+        frame = frame.f_back
+    return None
+
+
+def _several_ranks() -> bool:
+    distributed = torch.distributed
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def name_of(segment: Callable) -> str:
+    """What a segment is called: a module's class, a function's qualified name without the functions around it."""
+    while isinstance(segment, partial):
+        segment = segment.func
+    if isinstance(segment, torch.nn.Module):
+        return type(segment).__name__
+    name = getattr(segment, "__qualname__", type(segment).__name__).rpartition("<locals>.")[2]
+    owner = getattr(segment, "__self__", None)
+    return name_of(owner) if isinstance(owner, torch.nn.Module) else name
+
