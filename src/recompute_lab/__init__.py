@@ -16,6 +16,7 @@ from recompute_lab.instruments.checkpointing import (
 from recompute_lab.instruments.gradients import divergence
 from recompute_lab.instruments.ledger import Recorder, align, record, unmatched
 from recompute_lab.instruments.state import same_bits
+from recompute_lab.instruments.witness import Cause, Report, Witness, assert_replayable, examine
 from recompute_lab.instruments.writes import writes
 
 __version__ = "0.1.0"
@@ -25,10 +26,15 @@ __all__ = [
     "PLAIN",
     "REENTRANT",
     "STRATEGIES",
+    "Cause",
     "Mismatch",
     "Recorder",
+    "Report",
+    "Witness",
     "align",
+    "assert_replayable",
     "divergence",
+    "examine",
     "passes",
     "record",
     "same_bits",

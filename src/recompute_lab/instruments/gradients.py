@@ -101,38 +101,34 @@ def divergence(
     TypeError for what is no segment or no strategy. All state the segment can reach is afterwards as it was.
     """
     checked(strategy)
-    plain = _run(PLAIN, segment, args, kwargs, loss)
-    result = Divergence(strategy.name, effects=list(plain.changed))
+    plain = run(PLAIN, segment, args, kwargs, loss)
     try:
-        other = _run(strategy, segment, args, kwargs, loss)
+        return compared(plain, run(strategy, segment, args, kwargs, loss), strategy.name)
     except Exception as error:
-        result.raised = error
-        return result
-    result.changed = [
-        name
-        for name in sorted({*plain.changed, *other.changed})
-        if not (
-            name in plain.changed and name in other.changed and equal_values(plain.changed[name], other.changed[name])
-        )
-    ]
-    result.output_equal = equal_values(plain.output, other.output)
-    result.missing = [name for name in plain.grads if name not in other.grads]
-    result.unexpected = [name for name in other.grads if name not in plain.grads]
-    result.rows = [_compare(name, g, other.grads[name]) for name, g in plain.grads.items() if name in other.grads]
-    return result
+        return Divergence(strategy.name, effects=list(plain.changed), raised=error)
 
 
 @dataclass
-class _Run:
+class Run:
+    """What came of one run: copies of the outputs' tensors, the gradients by leaf, and the state that it changed."""
+
     output: list[torch.Tensor]
     grads: dict[str, torch.Tensor]
     changed: dict[str, object]
 
 
-def _run(strategy: Strategy, segment: Callable, args: tuple, kwargs: dict, loss: Callable) -> _Run:
+def run(
+    strategy: Strategy, segment: Callable, args: tuple, kwargs: dict, loss: Callable, between: Callable | None = None
+) -> Run:
+    """One forward and backward under a strategy, from the state as it is, which is put back.
+
+    `between(segment, args, output)` is called after the forward, before its backward.
+    """
     with isolated(segment, *args, **kwargs) as call:
         leaves = {**call.before.parameters(), **call.leaves}
         output = strategy(segment, *call.args, **call.kwargs)
+        if between is not None:
+            between(segment, call.args, output)
         tensors = tensors_in(output)
         # Reentrant checkpointing cuts off what no argument made differentiable, and any tensor in a nested output.
         if not strategy.use_reentrant or any(t.requires_grad for t in tensors):
@@ -146,7 +142,23 @@ def _run(strategy: Strategy, segment: Callable, args: tuple, kwargs: dict, loss:
                 raise ValueError("`loss` must return a number that requires grad")
         grads = {name: leaf.grad.detach().clone() for name, leaf in leaves.items() if leaf.grad is not None}
         output = [t.detach().clone() for t in tensors]
-        return _Run(output, grads, call.before.values_now(call.before.changes()))
+        return Run(output, grads, call.before.values_now(call.before.changes()))
+
+
+def compared(plain: Run, other: Run, name: str) -> Divergence:
+    """How far `other`, a run under the strategy of that name, is from the plain run."""
+    result = Divergence(name, effects=list(plain.changed))
+    result.changed = [
+        name
+        for name in sorted({*plain.changed, *other.changed})
+        if not (name in plain.changed and name in other.changed)
+        or not equal_values(plain.changed[name], other.changed[name])
+    ]
+    result.output_equal = equal_values(plain.output, other.output)
+    result.missing = [name for name in plain.grads if name not in other.grads]
+    result.unexpected = [name for name in other.grads if name not in plain.grads]
+    result.rows = [_compare(name, g, other.grads[name]) for name, g in plain.grads.items() if name in other.grads]
+    return result
 
 
 def _compare(name: str, baseline: torch.Tensor, gradient: torch.Tensor) -> Row:

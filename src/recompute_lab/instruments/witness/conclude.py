@@ -18,6 +18,7 @@ _STREAMS = {
     "Python": "python random stream (random.*)",
     "NumPy": "numpy random stream (numpy.random.*)",
 }
+_POWER_ITERATION = ("_u", "_v", "weight_u", "weight_v")
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -44,6 +45,8 @@ def items_of(call) -> list[Item]:
             key = ("parameter",)
         elif kind == "buffer" and last in _STATISTICS:
             key = ("buffer", owner)
+        elif kind == "buffer" and last in _POWER_ITERATION:
+            key = ("power iteration", owner)
         else:
             key = (kind, name)
         groups.setdefault(key, []).append(name)
@@ -59,6 +62,8 @@ def _label(key: tuple, names: list[str]) -> str:
         return f"training flag, as eval() sets it ({_few(names)})"
     if key[0] == "parameter":
         return f"parameters changed in place (weight: {_few(names)})"
+    if key[0] == "power iteration":
+        return f"spectral norm's power iteration ({_few(names)})"
     if key[0] == "buffer" and len(key) > 1 and names[0].rpartition(".")[2] in _STATISTICS:
         return f"BatchNorm statistics ({_few(names)})"
     return _said(key[0], names[0])
@@ -105,7 +110,9 @@ def flipped_read(first: Trace, second: Trace):
 
 
 def is_suspicious(call) -> bool:
-    return bool(call.differs or call.again or call.raised or mismatch(call) or flipped_read(call.forward, call.recomputation))
+    return bool(
+        call.differs or call.again or call.raised or mismatch(call) or flipped_read(call.forward, call.recomputation)
+    )
 
 
 def report_of(call) -> Report:
@@ -132,6 +139,8 @@ def report_of(call) -> Report:
     report.causes = [cause for _, cause in causes + only]
     report.effect = _effect(call, proof)
     report.notes = _notes(call, proof)
+    drawn = {n for n, k in (call.differs | call.again).items() if k == "random stream" and not is_torchs_stream(n)}
+    report.drawn = sorted(drawn)
     return report
 
 
@@ -215,7 +224,13 @@ def _twice(call, proof: Proof, named: set[str]) -> list[Cause]:
             else "write it outside the segment, or only `if not recomputing()` (repairs.recomputation)."
         )
         found.append(
-            Cause(said, where, call.proof is not None, f"written by the forward, and again by the recomputation: {said}.", repair)
+            Cause(
+                said,
+                where,
+                call.proof is not None,
+                f"written by the forward, and again by the recomputation: {said}.",
+                repair,
+            )
         )
     if call.recomputed > 1 and found:
         names = ", ".join(c.name for c in found[:3])
@@ -240,7 +255,9 @@ def _collected(call, proof: Proof) -> list[tuple[str, Cause]]:
     where = proof.lines.get(kept[0]) or mention(call.segment, call.args, call.kwargs, kept[0])
     told = "reentrant runs the forward without a graph: a loss made of what is collected here reaches no parameter."
     repair = "return it from the segment, or use_reentrant=False."
-    return [(SILENT, Cause(f"collected on the side: {_few(kept)}", where, False, told, repair, "state", ("reentrant",)))]
+    return [
+        (SILENT, Cause(f"collected on the side: {_few(kept)}", where, False, told, repair, "state", ("reentrant",)))
+    ]
 
 
 def _protocol(call) -> list[tuple[str, Cause]]:
@@ -249,18 +266,31 @@ def _protocol(call) -> list[tuple[str, Cause]]:
         told = "early stop leaves the segment by an exception; an `except Exception` around it has caught it."
         repair = "catch the errors you mean, by name; or early_stop=False."
         name = "early stop swallowed by a broad except"
-        found.append((LOUD if call.raised else SIDE_EFFECT, Cause(name, _handler(call), True, told, repair, "protocol", ("non-reentrant",))))
+        found.append(
+            (
+                LOUD if call.raised else SIDE_EFFECT,
+                Cause(name, _handler(call), True, told, repair, "protocol", ("non-reentrant",)),
+            )
+        )
     if call.unpacked_twice:
         told = "a backward reads ctx.saved_tensors twice: non-reentrant hands each recomputed tensor out once."
         repair = "read ctx.saved_tensors once, into variables."
-        found.append((LOUD, Cause("saved_tensors unpacked twice", "", True, told, repair, "protocol", ("non-reentrant",))))
-    if call.hints.on_ctx:
-        told = "kept as an attribute of ctx it bypasses the saved-tensor hooks: never freed, never recomputed, not checked."
+        found.append(
+            (LOUD, Cause("saved_tensors unpacked twice", "", True, told, repair, "protocol", ("non-reentrant",)))
+        )
+    overwritten = _overwritten(call)
+    if overwritten:
+        told = "an attribute of ctx is not recomputed: backward reads the memory as whoever wrote it last has left it."
         repair = "ctx.save_for_backward(tensor)."
-        written = bool(call.differs)
-        name = f"{_few(call.hints.on_ctx)} instead of save_for_backward"
-        found.append((SILENT if written else REPLAYABLE, Cause(name, "", False, told, repair, "protocol", ("non-reentrant",))))
+        name = f"{_few(overwritten)} instead of save_for_backward"
+        found.append((SILENT, Cause(name, "", False, told, repair, "protocol", ("non-reentrant",))))
     return found
+
+
+def _overwritten(call) -> list[str]:
+    """Tensors kept on ctx whose memory is that of a reachable tensor which has been written to since."""
+    memory = {t.untyped_storage().data_ptr() for n, t in call.before.tensors.items() if n in call.differs | call.again}
+    return [name for name, pointer in call.hints.on_ctx.items() if pointer in memory]
 
 
 def _handler(call) -> str:
@@ -293,7 +323,9 @@ def _unexplained(call, proof: Proof) -> Cause:
             f"{what}",
             call.forward.where(number) or call.recomputation.where(number),
             False,
-            "here the passes part; no state that can be put back accounts for it" + ("" if proof.repeatable else ": two runs from one state differ") + ".",
+            "here the passes part; no state that can be put back accounts for it"
+            + ("" if proof.repeatable else ": two runs from one state differ")
+            + ".",
             "use deterministic kernels (torch.use_deterministic_algorithms), or let no value decide the route.",
             "order",
         )
@@ -334,6 +366,8 @@ def _notes(call, proof: Proof) -> list[str]:
     said = []
     if proof.unfinished:
         said.append(proof.unfinished)
+    if call.hints.on_ctx:
+        said.append(f"never freed, not recomputed: {_few(list(call.hints.on_ctx))} (use ctx.save_for_backward)")
     if call.hints.other_thread:
         said.append("the recomputation ran in another thread: thread-local state is lost there")
     return said

@@ -1,2 +1,269 @@
-def examine(): ...
-def assert_replayable(): ...
+"""Try a segment out: plainly, under both implementations, and watched; then say what its recomputation gets wrong."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from recompute_lab.instruments.checkpointing import (
+    NO_EARLY_STOP,
+    NON_REENTRANT,
+    PLAIN,
+    Mismatch,
+    Strategy,
+    passes,
+    weighted_sum,
+)
+from recompute_lab.instruments.gradients import Divergence, Run, compared, run
+from recompute_lab.instruments.isolation import isolated, tensors_in
+from recompute_lab.instruments.ledger import align
+from recompute_lab.instruments.streams import kept, process_streams
+from recompute_lab.instruments.witness.locate import begins, mention
+from recompute_lab.instruments.witness.report import LOUD, REPLAYABLE, SIDE_EFFECT, SILENT, Cause, Report, severity
+from recompute_lab.instruments.witness.watch import Witness, name_of
+
+_TRIES = 6  # where a draw decides, one replay may be right by luck
+_MOST_RUNS = 8  # of the segment in one backward; a recomputation that starts itself again would never end
+_ONLY = {"reentrant": ("reentrant",), "non-reentrant": ("non-reentrant",)}
+
+
+def examine(
+    segment: Callable, *args, between: Callable | None = None, loss: Callable = weighted_sum, **kwargs
+) -> Report:
+    """Run `segment` plainly and under both implementations, watched, and report what differs and which of it is the
+    cause.
+
+    `between(segment, args, output)`, which may take fewer of these, is called between each forward and its backward:
+    what a training loop does there. `loss` turns the output into one number. All state that the segment can reach is
+    afterwards as it was, also where it raises. What the plain run raises passes through, but for what `between` alone
+    made it raise. Raises TypeError where `segment` cannot be called.
+    """
+    between = _fitted(between)
+    with warnings_off():
+        if not _differentiable(segment, args, kwargs):
+            return _without_gradient(segment, args, kwargs)
+        plain = _plain(segment, args, kwargs, loss, between)
+        witness = Witness()
+        watched = replace(NON_REENTRANT, context_fn=witness.context_fn)
+        found = {
+            "non-reentrant": _tried(watched, plain, segment, args, kwargs, loss, between),
+            "reentrant": _tried(BOUNDED_REENTRANT, plain, segment, args, kwargs, loss, between),
+        }
+        reports = witness.reports
+        report = max(reports, key=lambda r: severity(r.verdict), default=Report(name_of(segment)))
+        draws = any(cause.kind == "random stream" for r in reports for cause in r.causes) or _draws(reports)
+        if draws and found["non-reentrant"].verdict == REPLAYABLE:
+            _again(found, report, segment, args, kwargs, loss, between)
+        whole = _tried(NO_EARLY_STOP, plain, segment, args, kwargs, loss, between)
+    return _joined(report, found, whole, reports, segment, args, kwargs)
+
+
+def assert_replayable(
+    segment: Callable,
+    *args,
+    between: Callable | None = None,
+    implementations: tuple[str, ...] = ("reentrant", "non-reentrant"),
+    **kwargs,
+) -> None:
+    """For a test suite: fails, with the report as its message, unless `segment` is replayable under each of
+    `implementations`.
+    """
+    report = examine(segment, *args, between=between, **kwargs)
+    verdicts = {"reentrant": report.reentrant, "non-reentrant": report.non_reentrant}
+    unknown = set(implementations) - set(verdicts)
+    if unknown:
+        raise ValueError(f"implementations are 'reentrant' and 'non-reentrant'; got {', '.join(map(repr, unknown))}")
+    if any(verdicts[name] != REPLAYABLE for name in implementations):
+        raise AssertionError(str(report))
+
+
+@dataclass
+class _Tried:
+    verdict: str
+    divergence: Divergence
+
+    @classmethod
+    def of(cls, divergence: Divergence) -> _Tried:
+        if divergence.raised is not None:
+            return cls(LOUD, divergence)
+        if divergence.outcome == "silent":
+            return cls(SILENT, divergence)
+        return cls(SIDE_EFFECT if divergence.changed else REPLAYABLE, divergence)
+
+
+def _plain(segment, args, kwargs, loss, between) -> Run:
+    try:
+        return run(PLAIN, segment, args, kwargs, loss, between)
+    except RuntimeError:
+        if between is None:
+            raise
+        # Autograd refuses what `between` did, as it should; checkpointing may not.
+        return run(PLAIN, segment, args, kwargs, loss)
+
+
+def _tried(strategy: Strategy, plain: Run, segment, args, kwargs, loss, between) -> _Tried:
+    try:
+        return _Tried.of(compared(plain, run(strategy, segment, args, kwargs, loss, between), strategy.name))
+    except Exception as error:
+        return _Tried.of(Divergence(strategy.name, effects=list(plain.changed), raised=error))
+
+
+@dataclass(frozen=True)
+class _Bounded(Strategy):
+    """The reentrant implementation, in which no segment runs without end."""
+
+    def __call__(self, segment: Callable, *args, **kwargs):
+        left = iter(range(_MOST_RUNS))
+
+        def counted(*given, **named):
+            if next(left, None) is None:
+                raise RecursionError("the recomputation starts itself again: the segment returns a captured tensor")
+            return segment(*given, **named)
+
+        return super().__call__(counted, *args, **kwargs)
+
+
+BOUNDED_REENTRANT = _Bounded("reentrant", use_reentrant=True)
+
+
+def _again(found: dict[str, _Tried], report: Report, segment, args, kwargs, loss, between) -> None:
+    """From other places of the random streams: the worst outcome counts."""
+    import random
+    import sys
+
+    with kept(process_streams()):
+        for seed in range(_TRIES):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            if numpy := sys.modules.get("numpy"):
+                numpy.random.seed(seed)
+            plain = _plain(segment, args, kwargs, loss, between)
+            for name, strategy in (("non-reentrant", NON_REENTRANT), ("reentrant", BOUNDED_REENTRANT)):
+                tried = _tried(strategy, plain, segment, args, kwargs, loss, between)
+                if severity(tried.verdict) > severity(found[name].verdict):
+                    found[name] = tried
+            if found["non-reentrant"].verdict != REPLAYABLE:
+                report.notes.append("the draws decide whether the passes agree: some replays are right by luck")
+                return
+
+
+def _draws(reports: list[Report]) -> bool:
+    return any(report.drawn for report in reports)
+
+
+def _joined(report: Report, found: dict[str, _Tried], whole: _Tried, reports, segment, args, kwargs) -> Report:
+    report.non_reentrant, report.reentrant = found["non-reentrant"].verdict, found["reentrant"].verdict
+    if report.non_reentrant == REPLAYABLE and whole.verdict not in (REPLAYABLE, report.non_reentrant):
+        report.notes.append(f"with early stop off: {whole.verdict}; early stop leaves out what would show")
+    causes = [c for c in report.causes if _stands(c, report)]
+    if report.reentrant != REPLAYABLE and not any("reentrant" in c.under for c in causes):
+        causes.append(_generic("reentrant", found["reentrant"], segment, args, kwargs))
+    if report.non_reentrant != REPLAYABLE and not any("non-reentrant" in c.under for c in causes):
+        causes.insert(0, _generic("non-reentrant", found["non-reentrant"], segment, args, kwargs))
+    report.causes = causes
+    report.effect = _effects(found) + [line for line in report.effect if line.startswith("operator")]
+    if report.non_reentrant == LOUD:
+        report.strip = _strip(segment, args, kwargs)
+    return report
+
+
+def _stands(cause: Cause, report: Report) -> bool:
+    """A cause is kept where an implementation that it concerns was found to be at fault."""
+    verdicts = {"reentrant": report.reentrant, "non-reentrant": report.non_reentrant}
+    return any(verdicts[name] != REPLAYABLE for name in cause.under)
+
+
+def _generic(implementation: str, tried: _Tried, segment, args, kwargs) -> Cause:
+    result, only = tried.divergence, _ONLY[implementation]
+    where = begins(segment)
+    if result.raised is not None:
+        said = " ".join(str(result.raised).split())[:120]
+        return Cause(
+            f"{type(result.raised).__name__}",
+            where,
+            True,
+            said,
+            "see the message; the other implementation runs.",
+            "order",
+            only,
+        )
+    if result.missing:
+        names = ", ".join(result.missing[:3])
+        return Cause(
+            f"no gradient for {names}", where, True,
+            f"{implementation} leaves {len(result.missing)} leaves without a gradient that the plain run gives one.",
+            "use the other implementation, or pass and return these tensors as top-level arguments and outputs.", "order", only,
+        )  # fmt: skip
+    if result.changed and tried.verdict == SIDE_EFFECT:
+        name = result.changed[0]
+        where = mention(segment, args, kwargs, name) or where
+        return Cause(name, where, True, f"it ends up otherwise than in the plain run: {', '.join(result.changed[:3])}.",
+                     "keep the write out of the segment, or out of the recomputation.", "state", only)  # fmt: skip
+    return Cause("gradients that are not the plain run's", where, True, f"off by {result.worst:.1e} of their size.",
+                 "use the other implementation, or cut the segment in halves to find the place.", "order", only)  # fmt: skip
+
+
+def _effects(found: dict[str, _Tried]) -> list[str]:
+    said = []
+    for name, tried in found.items():
+        result = tried.divergence
+        if result.raised is not None:
+            kind = Mismatch.of(result.raised)
+            text = str(kind) if kind.kind != "other" else f"raises {type(result.raised).__name__}"
+            said.append(f"{name}: {text}")
+        elif tried.verdict == SILENT:
+            text = f"gradients off by up to {result.worst:.1e} of their size"
+            if result.missing:
+                text = f"no gradient for {len(result.missing)}: {', '.join(result.missing[:2])}; " + text
+            said.append(f"{name}: {text}")
+        elif tried.verdict == SIDE_EFFECT:
+            said.append(f"{name}: gradients right; differs: {', '.join(result.changed[:3])}")
+    return said
+
+
+def _strip(segment, args, kwargs):
+    """The saved tensors of both passes, aligned; None where the passes agree this time."""
+    try:
+        both = passes(segment, *args, **kwargs)
+    except Exception:
+        return None
+    return align(both.forward, both.recomputation) if both.recomputation is not None else None
+
+
+def _differentiable(segment, args, kwargs) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    with isolated(segment, *args, **kwargs) as call:
+        return any(t.requires_grad for t in tensors_in(segment(*call.args, **call.kwargs)))
+
+
+def _without_gradient(segment, args, kwargs) -> Report:
+    why = "its output requires no grad" if torch.is_grad_enabled() else "grad mode is off"
+    report = Report(name_of(segment), reentrant=REPLAYABLE, non_reentrant=REPLAYABLE)
+    report.notes.append(f"{why}: nothing is saved, and nothing is run again")
+    return report
+
+
+def _fitted(between: Callable | None) -> Callable | None:
+    """`between` as a function of (segment, args, output), of which it may take the first few, or none."""
+    if between is None:
+        return None
+    if not callable(between):
+        raise TypeError(f"`between` is a function of (segment, args, output); got {type(between).__name__}")
+    try:
+        parameters = inspect.signature(between).parameters.values()
+    except (TypeError, ValueError):
+        return lambda *given: between()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return between
+    taken = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in parameters)
+    return lambda *given: between(*given[:taken])
+
+
+def warnings_off():
+    import warnings
+
+    return warnings.catch_warnings(action="ignore")

@@ -8,13 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from types import CodeType
 
-import torch
 from torch import nn
 
 from recompute_lab.instruments.reach import Reach
-from recompute_lab.instruments.witness.trace import place
+from recompute_lab.instruments.witness.trace import TORCH, is_users, place
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
 _INSTRUMENTS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MOST_LINES = 20_000
 
@@ -46,13 +44,13 @@ def first_writes(run: Callable[[], object], fingerprints: dict[str, Callable[[],
         if len(found) == len(fingerprints) or budget < 0:
             return None
         last = frame.f_code, frame.f_lineno
-        if not frame.f_code.co_filename.startswith((_TORCH, "<")):
+        if is_users(frame.f_code.co_filename):
             outside = last
         return line
 
     def call(frame, event, argument):
         file = frame.f_code.co_filename
-        if file.startswith((_INSTRUMENTS, "<frozen")):
+        if file.startswith(_INSTRUMENTS) or not (is_users(file) or file.startswith(TORCH)):
             return None
         return line
 
@@ -72,7 +70,7 @@ def mention(segment: Callable, args: tuple, kwargs: dict, name: str) -> str:
     """The first line in the segment's own code that names the last part of `name`; "" where none does."""
     wanted = name.rpartition(".")[2].partition("[")[0].rstrip("'")
     for code in codes_of(segment, args, kwargs):
-        if code.co_filename.startswith(_TORCH):
+        if not is_users(code.co_filename):
             continue
         for line, used in _names_by_line(code):
             if used == wanted:
@@ -85,7 +83,7 @@ def begins(segment: Callable) -> str:
     function = segment.forward if isinstance(segment, nn.Module) else segment
     function = getattr(function, "__func__", function)
     code = getattr(function, "__code__", None)
-    return place(code, code.co_firstlineno) if code else ""
+    return place(code, code.co_firstlineno) if code and is_users(code.co_filename) else ""
 
 
 def codes_of(segment: Callable, args: tuple = (), kwargs: dict | None = None) -> Iterator[CodeType]:

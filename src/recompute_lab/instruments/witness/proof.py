@@ -186,7 +186,9 @@ class _OutOfTime(Exception):
 def digests(outputs: list[torch.Tensor]) -> list[float | None]:
     """Of each output, shape, dtype and a digest of its bits."""
     found = [digest_of(t) for t in outputs]
-    return [(tuple(t.shape), str(t.dtype), None if d is None else float(d)) for t, d in zip(outputs, found, strict=True)]
+    return [
+        (tuple(t.shape), str(t.dtype), None if d is None else float(d)) for t, d in zip(outputs, found, strict=True)
+    ]
 
 
 def _off(baseline: list[torch.Tensor], other: list[torch.Tensor]) -> float | None:

@@ -34,7 +34,7 @@ class Hints:
     outputs_without_grad: int = 0
     outputs_with_grad: int = 0
     nested_outputs: int = 0
-    on_ctx: list[str] = field(default_factory=list)
+    on_ctx: dict[str, int] = field(default_factory=dict)  # with the address of the memory
     grad_api: str = ""
     other_thread: bool = False
 
@@ -172,9 +172,9 @@ def _has_grad_hooks(tensor: torch.Tensor) -> bool:
     return bool(tensor._backward_hooks) or bool(getattr(tensor, "_post_accumulate_grad_hooks", None))
 
 
-def _tensors_on_ctx(outputs: list[torch.Tensor], stop: set[int]) -> list[str]:
+def _tensors_on_ctx(outputs: list[torch.Tensor], stop: set[int]) -> dict[str, int]:
     """Custom functions in the graph that keep a tensor as a plain attribute of their context."""
-    found: list[str] = []
+    found: dict[str, int] = {}
     todo: list[Callable] = [t.grad_fn for t in outputs if t.grad_fn is not None]
     seen = set(stop)
     while todo and len(seen) < _MOST_NODES:
@@ -183,8 +183,9 @@ def _tensors_on_ctx(outputs: list[torch.Tensor], stop: set[int]) -> list[str]:
             continue
         seen.add(id(node))
         if isinstance(node, torch.autograd.function.BackwardCFunction):
-            held = [n for n, v in vars(node).items() if isinstance(v, torch.Tensor)]
             name = type(node).__name__.removesuffix("Backward")
-            found += [f"{name}: ctx.{attribute}" for attribute in held]
+            for attribute, value in vars(node).items():
+                if isinstance(value, torch.Tensor):
+                    found[f"{name}: ctx.{attribute}"] = value.untyped_storage().data_ptr()
         todo += [following for following, _ in node.next_functions]
     return found

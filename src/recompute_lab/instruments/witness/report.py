@@ -47,7 +47,8 @@ class Report:
     `reentrant` and `non_reentrant` are verdicts, "replayable", "side effect", "silent" or "loud", or "not run";
     `verdict` is the worse of the two. `causes` is ordered, the first one to look at first. `effect` says which
     gradients and buffers are concerned and how far, `notes` what could not be decided. `strip` holds the saved tensors
-    of both passes, where they were recorded.
+    of both passes, where they were recorded, `drawn` the random streams that no implementation replays and the segment
+    draws from.
     """
 
     segment: str
@@ -57,6 +58,7 @@ class Report:
     effect: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     strip: object = None
+    drawn: list[str] = field(default_factory=list)
 
     @property
     def verdict(self) -> str:
@@ -81,11 +83,15 @@ class Report:
 
     def _entry(self, number: int, cause: Cause) -> list[str]:
         only = "" if len(cause.under) > 1 else f", {cause.under[0]} only"
-        where = f" at {cause.where}" if cause.where else ""
+        tail = f"{' at ' + cause.where if cause.where else ''} [{cause.status}{only}]"
+        head = f"  {number}. {cause.name}"
+        room = _COLUMNS - len(tail)
         return [
-            f"  {number}. {cause.name}{where} [{cause.status}{only}]",
+            (head if len(head) <= room else head[: room - 3] + "...") + tail,
             *textwrap.wrap(cause.told, _COLUMNS - 5, initial_indent="     ", subsequent_indent="     ")[:2],
-            *textwrap.wrap("repair: " + cause.repair, _COLUMNS - 5, initial_indent="     ", subsequent_indent="     ")[:2],
+            *textwrap.wrap("repair: " + cause.repair, _COLUMNS - 5, initial_indent="     ", subsequent_indent="     ")[
+                :2
+            ],
         ]
 
     def to_json(self) -> str:

@@ -13,7 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 from recompute_lab.instruments.digest import digest_of
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+TORCH = os.path.dirname(torch.__file__) + os.sep
+_PYTHON = os.path.dirname(os.__file__) + os.sep
 _INSTRUMENTS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 # By these a tensor's value becomes a value of Python's. What asks for a shape or a flag reads no value.
 _READS = {
@@ -91,6 +92,8 @@ class Tracer(TorchFunctionMode):
     def _note(self, name: str, signature: tuple, *results: torch.Tensor) -> None:
         number = len(self.trace.operators)
         self.trace.operators.append((name, signature, *line_outside_torch(sys._getframe(2))))
+        if name.endswith("_") and not name.endswith("__"):  # in place: a counter, which is state and no route
+            return
         for result in results:
             if not (result.is_floating_point() or result.is_complex()) and 0 < result.numel() <= _LARGEST_INDEX:
                 if (digest := digest_of(result)) is not None:
@@ -104,10 +107,17 @@ def line_outside_torch(frame: FrameType | None) -> tuple[CodeType, int]:
         file = frame.f_code.co_filename
         if file.startswith(_INSTRUMENTS):
             break
-        if not file.startswith((_TORCH, "<frozen")):
+        if is_users(file):
             return frame.f_code, frame.f_lineno
         frame = frame.f_back
     return first.f_code, first.f_lineno
+
+
+def is_users(file: str) -> bool:
+    """Neither torch's nor Python's own. Installed packages count as the user's."""
+    if file.startswith(TORCH) or file.startswith("<") and not file.startswith(("<stdin", "<ipython")):
+        return False
+    return not file.startswith(_PYTHON) or "site-packages" in file or "dist-packages" in file
 
 
 def place(code: CodeType, line: int) -> str:

@@ -111,7 +111,9 @@ class Witness:
             )
         segment, variables = seen
         options = {k: variables.get(k) for k in ("preserve_rng_state", "early_stop", "determinism_check")}
-        call = Call(segment, tuple(variables.get("args", ())), dict(variables.get("kwargs", {})), options, name_of(segment))
+        call = Call(
+            segment, tuple(variables.get("args", ())), dict(variables.get("kwargs", {})), options, name_of(segment)
+        )
         return _Forward(self, call), _Recomputation(self, call)
 
     def _conclude(self, call: Call, error: BaseException | None) -> None:
@@ -292,4 +294,3 @@ def name_of(segment: Callable) -> str:
     name = getattr(segment, "__qualname__", type(segment).__name__).rpartition("<locals>.")[2]
     owner = getattr(segment, "__self__", None)
     return name_of(owner) if isinstance(owner, torch.nn.Module) else name
-
