@@ -26,7 +26,8 @@ class Settings:
     """A training run but for its way to checkpoint.
 
     `momentum` is that of the BatchNorms; the optimizer's own is 0.9 for "sgd". Over the `steps` of the run the images
-    are changed by `drift`, as in `drifted`. `seed` decides weights and the order of images.
+    are changed by `drift`, as in `drifted`. With `decay` the learning rate falls to zero over them, in equal steps.
+    `seed` decides weights and the order of images.
     """
 
     steps: int = 100
@@ -35,6 +36,7 @@ class Settings:
     drift: float = 0.0
     optimizer: str = "sgd"
     learning_rate: float = 0.05
+    decay: bool = False
     seed: int = 0
 
 
@@ -116,6 +118,9 @@ class BatchNormRun:
         """One step of training. Raises ValueError where the run is over."""
         if len(self.history) == self.settings.steps:
             raise ValueError(f"the run has its {self.settings.steps} steps; make another one with more")
+        if self.settings.decay:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.settings.learning_rate * (1 - self.progress)
         with threads(1):
             images, labels = self.batch()
             self.net.train()
