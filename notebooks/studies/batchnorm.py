@@ -7,10 +7,10 @@ torch or other settings is computed anew. `--fresh` starts from nothing.
 import argparse
 
 import torch
+from studies.store import store, stored
 from tqdm import tqdm
 
 from recompute_lab.lessons.batchnorm_study import STORED, conditions, header, key, measure
-from studies.store import store, stored
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, REENTRANT, Strategy
+from recompute_lab.repairs.momentum import momentum_for
 from recompute_lab.specimens.batchnorm_net import BatchNormNet, Nest
 from recompute_lab.specimens.batchnorm_training import BatchNormRun, Settings, Statistics, drifted
 from recompute_lab.specimens.digits import digit_images
@@ -23,16 +24,8 @@ TORCHS = {name: way for name, way in WAYS.items() if way is not PLAIN}
 RECIPES: dict[str, Callable[[float], float]] = {
     "m": lambda m: m,
     "sqrt(m)": math.sqrt,
-    "1 - sqrt(1 - m)": lambda m: momentum_for(m, 2),
+    "1 - sqrt(1 - m)": momentum_for,
 }
-
-
-def momentum_for(m: float, updates: int) -> float:
-    """The momentum with which `updates` updates by one batch act like one with momentum m.
-
-    An update keeps the share 1 - momentum of what was there; k of them keep (1 - momentum)^k, which has to be 1 - m.
-    """
-    return 1 - (1 - m) ** (1 / updates)
 
 
 @dataclass(frozen=True)
@@ -97,7 +90,7 @@ def recipes(
         for name, recipe in RECIPES.items()
     }
     both = train(momentum=None, ways=["plain", way], **given)
-    return rows | {"None": deviation(both[way], both["plain"])}
+    return rows | {"None, as in the plain run": deviation(both[way], both["plain"])}
 
 
 # What a step can look like
@@ -209,7 +202,7 @@ def situations(
 
     With a momentum of None there is nothing to correct.
     """
-    given = momentum_for(momentum, 2) if corrected and momentum is not None else momentum
+    given = momentum_for(momentum) if corrected and momentum is not None else momentum
     return {
         name: Deviation.of(statistics_in(name, WAYS[way], given, steps), statistics_in(name, PLAIN, momentum, steps))
         for name in SITUATIONS

@@ -1,4 +1,4 @@
-"""A small convolutional network with BatchNorm in the part that is checkpointed, and BatchNorm inside nested segments."""
+"""A small convolutional network whose checkpointed part has BatchNorm, and a BatchNorm inside nested segments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 
 class Monitor(nn.BatchNorm2d):
-    """Watches what passes and leaves it alone, [N, C, H, W]: statistics for a logbook. It saves nothing for backward."""
+    """Watches what passes and leaves it alone, [N, C, H, W]: statistics for a log. It saves nothing for backward."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The network with BatchNorm learns digits while the light changes: what is kept of every step, and what eval mode sees."""
+"""The network with BatchNorm learns digits while the light changes; every step, and what eval mode sees, is kept."""
 
 from __future__ import annotations
 
