@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -53,6 +54,14 @@ class Deviation:
     @property
     def worst(self) -> float:
         return max(self.mean, self.variance)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """One thread, and not a word of segments that the reentrant implementation runs without gradients."""
+    with threads(1), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "None of the inputs have requires_grad")
+        yield
 
 
 # Training, side by side
@@ -187,7 +196,7 @@ def statistics_in(
     net = BatchNormNet(momentum, seed, monitor=how.names == "monitor")
     step = Setup(net, run, torch.Generator().manual_seed(seed))
     found = []
-    with threads(1):
+    with _quiet():
         for _ in range(steps):
             how.step(step)
             norms = {name: norm for name, norm in net.norms().items() if name.startswith(how.names)}
@@ -289,13 +298,12 @@ def nested(
 ) -> list[dict[str, Statistics]]:
     """After each step, what a BatchNorm inside `depth` nested segments keeps; see `Nest`. Batches are of its own kind.
 
-    The reentrant implementation runs inner segments without gradients first, and torch warns of each: not here.
+    Raises ValueError for a depth and `behind` that do not fit: see `Nest`.
     """
     module = Nest(depth, strategy, behind, momentum)
     generator = torch.Generator().manual_seed(0)
     found = []
-    with threads(1), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "None of the inputs have requires_grad")
+    with _quiet():
         for step in range(steps):
             x = torch.randn(16, 4, generator=generator) * (1 + step / 10) + step / 10
             module(x.requires_grad_()).sum().backward()
