@@ -23,6 +23,7 @@ LOOKS = {
     "repaired": (BLUE, ":", "^"),
 }
 _OTHER = ("#009E73", "-.", "v")
+_ON_TOP = ("reentrant", "repaired")  # hollow: they may lie on another line
 _SPREAD = 0.25, 0.75  # the quantiles over seeds that a band reaches to: the middle half
 ZERO = 1e-9  # where a deviation of nothing stands on a logarithmic axis
 
@@ -70,7 +71,7 @@ def draw_trajectory(axes: Axes, name: str, values: Sequence[float]) -> None:
         return
     colour, line, mark = look(name)
     steps, every = range(len(values)), max(1, len(values) // 10)
-    hollow = {"mfc": "white", "ms": 6, "zorder": 4} if line == "none" else {"ms": 4, "zorder": 3}
+    hollow = {"mfc": "white", "ms": 6, "zorder": 4} if name in _ON_TOP else {"ms": 4, "zorder": 3}
     axes.plot(steps, values, color=colour, linestyle=line, marker=mark, markevery=every, lw=1.6, label=name, **hollow)
 
 
