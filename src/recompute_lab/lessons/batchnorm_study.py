@@ -41,15 +41,15 @@ def key(momentum: float | None, drift: float, batch: int, decay: bool) -> str:
 
 
 def measure(condition: Condition, seeds: tuple[int, ...] = SEEDS, probes: tuple[int, ...] = PROBES) -> Curves:
-    """Train plainly and checkpointed, once per seed, and evaluate after `probes` steps.
+    """Train plainly and checkpointed, once per seed, up to the last of `probes`; evaluate after each.
 
     Raises RuntimeError where the gradients of a step are not the plain run's: what is compared are statistics alone.
     """
     momentum, drift, batch, decay = condition
     curves: Curves = {way: {quantity: [[] for _ in probes] for quantity in QUANTITIES} for way in WAYS}
     for seed in seeds:
-        settings = Settings(max(probes), batch, momentum, drift, decay=decay, seed=seed)
-        runs = {way: BatchNormRun(settings, strategy).train(probes) for way, strategy in WAYS.items()}
+        settings = Settings(max(PROBES), batch, momentum, drift, decay=decay, seed=seed)
+        runs = {way: BatchNormRun(settings, strategy).train(probes, max(probes)) for way, strategy in WAYS.items()}
         taken = {way: [(step.loss, step.gradients) for step in run.history] for way, run in runs.items()}
         if taken["plain"] != taken["checkpointed"]:
             raise RuntimeError(f"the runs of seed {seed} part in their losses or gradients: {key(*condition)}")

@@ -144,10 +144,14 @@ class BatchNormRun:
         self.evaluations.append(measured)
         return measured
 
-    def train(self, probes: Iterable[int] = ()) -> BatchNormRun:
-        """All steps that are left; evaluated after each number of steps in `probes`, and at the end. The run itself."""
-        probes = {*probes, self.settings.steps}
-        while len(self.history) < self.settings.steps:
+    def train(self, probes: Iterable[int] = (), until: int | None = None) -> BatchNormRun:
+        """All steps that are left, or those up to step `until`; the run itself.
+
+        It is evaluated after each number of steps in `probes`, and at the end.
+        """
+        end = self.settings.steps if until is None else until
+        probes = {*probes, end}
+        while len(self.history) < end:
             self.step()
             if len(self.history) in probes:
                 self.evaluate()

@@ -121,7 +121,7 @@ def differences(
 
     `panels[column][setting]` has an `Interval` for each of `probes`. A mark is filled where it excludes zero.
     """
-    made, axes = figure(8.4, 3.3, ncols=len(panels), sharey=True, squeeze=False)
+    made, axes = figure(8.4, 3.5, ncols=len(panels), sharey=True, squeeze=False)
     looks = ((INK, "-", "o"), (BLUE, "--", "s"), (VERMILLION, ":", "^"), _OTHER)
     for panel, (column, settings) in zip(axes[0], panels.items(), strict=True):
         panel.axhline(0, color=INK, lw=1)
@@ -140,7 +140,7 @@ def differences(
     axes[0, 0].set_ylabel(ylabel)
     handles, _ = axes[0, 0].get_legend_handles_labels()
     handles.append(axes[0, 0].plot([], [], "o", color=GREY, mfc="white", label="hollow: the interval contains zero")[0])
-    made.legend(handles=handles, ncols=len(handles), loc="outside upper left", fontsize=9)
+    made.legend(handles=handles, ncols=3, loc="outside upper left", fontsize=9)
     return made
 
 

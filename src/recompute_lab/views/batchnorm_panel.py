@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ def sentence(case: Case) -> str:
         f"Checkpointed, {off.tracked} batches are counted in {case.steps} steps and the statistics are {_off(off)}; "
         f"losses and gradients are {gradients}."
     ]
-    if case.repair in case.deviations or "repaired" in case.deviations:
+    if "repaired" in case.deviations:
         said.append(_repaired(case))
     ends = {name: f"{list(run.errors.values())[-1]:.0%}" for name, run in case.runs.items()}
     said.append(f"Errors at the end: {', '.join(f'{name} {error}' for name, error in ends.items())}.")
@@ -71,9 +71,8 @@ def _off(row: Deviates) -> str:
 def _repaired(case: Case) -> str:
     row = case.deviations["repaired"]
     how = "the plain run's, bit for bit" if case.same_statistics else _off(row)
-    if row.tracked == row.expected:
-        return f"Repaired, they are {how}, and the counter is right."
-    return f"Repaired, they are {how}; the counter still says {row.tracked}."
+    counter = "the counter is right" if row.tracked == row.expected else f"the counter still says {row.tracked}"
+    return f"Repair ({case.repair}): the statistics are {how}; {counter}."
 
 
 @styled
@@ -104,27 +103,18 @@ def courses(case: Case) -> Figure:
 
 
 class BatchNormPanel(Panel):
-    """The panel: `measure(momentum, steps, drift, implementation, repair)` gives the `Case`, once per combination.
+    """The panel: `measure(momentum, steps, drift, implementation, repair)` gives the `Case`, once per combination."""
 
-    `chosen` is what the controls of these names start with.
-    """
-
-    def __init__(
-        self,
-        measure: Callable[[float | None, int, float, str, str], Case],
-        momenta: Iterable[float | None] = MOMENTA,
-        repairs: Iterable[str] = REPAIRS,
-        repair: str = "none",
-    ):
+    def __init__(self, measure: Callable[[float | None, int, float, str, str], Case]):
         self._measure, self._answers = measure, {}
         super().__init__(
             "Running mean and variance of a channel, and the error in eval mode: plain, checkpointed and repaired",
             (756, 297),
-            momentum=choice("Momentum m", [(str(m), m) for m in momenta], 0.1),
+            momentum=choice("Momentum m", [(str(m), m) for m in MOMENTA], 0.1),
             steps=choice("Steps", STEPS, 40),
             drift=choice("Drift of the light", [(str(d), d) for d in DRIFTS], 1),
             implementation=choice("Implementation", IMPLEMENTATIONS, "non-reentrant"),
-            repair=choice("Repair", repairs, repair),
+            repair=choice("Repair", REPAIRS, "none"),
         )
         self.refresh()
 
