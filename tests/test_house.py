@@ -12,12 +12,13 @@ HOUSE = Path(__file__).resolve().parent.parent
 PACKAGE = HOUSE / "src" / "recompute_lab"
 
 # Which part may import which: lessons stand on views, views on instruments. What is
-# measured (specimens) and what measures it (instruments) know nothing of each other.
+# measured (specimens) and what measures it (instruments) know nothing of each other; a repair knows nothing of either.
 MAY_IMPORT = {
-    "lessons": {"lessons", "views", "instruments", "specimens"},
+    "lessons": {"lessons", "views", "instruments", "specimens", "repairs"},
     "views": {"views", "instruments"},
     "instruments": {"instruments"},
-    "specimens": {"specimens"},
+    "specimens": {"specimens", "repairs"},
+    "repairs": {"repairs"},
 }
 
 
