@@ -20,7 +20,7 @@ class Cached(Layers):
         self.keys, self.values = [], []
 
     def build(self) -> None:
-        self.query, self.key, self.value = nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16)
+        self.query, self.key, self.value = (nn.Linear(16, 16, bias=False) for _ in range(3))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         key, value = self.key(x), self.value(x)
@@ -106,31 +106,31 @@ class Routed(Layers):
         super().build()
         self.router = nn.Linear(16, 2)
 
-    def routed(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        shares = torch.softmax(self.router(x), dim=1)
-        mixed = shares[:, :1] * torch.tanh(self.first(x)) + shares[:, 1:] * torch.tanh(self.second(x))
-        return x + mixed, shares.mean(0).square().sum()
+    def mixed(self, x: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+        return x + shares[:, :1] * torch.tanh(self.first(x)) + shares[:, 1:] * torch.tanh(self.second(x))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        output, balance = self.routed(x)
-        self.losses.append(balance)
-        return output
+        shares = torch.softmax(self.router(x), dim=1)
+        self.losses.append(shares.mean(0).square().sum())
+        return self.mixed(x, shares)
 
     def begin_step(self) -> None:
         self.losses.clear()
 
-    def terms(self, output: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        return output, self.losses
+    def terms(self, outputs: list) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        return outputs, self.losses
 
 
 class RoutedReturned(Routed):
     """Returns the balance loss: [N, 16] -> ([N, 16], scalar). What leaves by `return` is in the graph, and once."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.routed(x)
+        shares = torch.softmax(self.router(x), dim=1)
+        balance = shares.mean(0).square().sum()
+        return self.mixed(x, shares), balance
 
-    def terms(self, output: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        return output[0], [output[1]]
+    def terms(self, outputs: list) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        return [output for output, _ in outputs], [balance for _, balance in outputs]
 
 
 def logged(once: bool = False) -> Layers:
@@ -138,11 +138,11 @@ def logged(once: bool = False) -> Layers:
     layers, means = Layers(), []
 
     def log(module, args, output):
-        means.append(float(output.mean()))
+        means.append(float(output.detach().mean()))
 
     def log_once(module, args, output):
         if not recomputing():
-            means.append(float(output.mean()))
+            means.append(float(output.detach().mean()))
 
     layers.first.register_forward_hook(log_once if once else log)
     return layers

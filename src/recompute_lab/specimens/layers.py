@@ -29,6 +29,6 @@ class Layers(nn.Module):
         """What `forward` takes besides x in its call number `call`, where each call has `rows` rows."""
         return ()
 
-    def terms(self, output) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """The output proper, and the terms (scalars) that the loop adds to the loss."""
-        return output, []
+    def terms(self, outputs: list) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Of what the calls of a step returned: the outputs proper, and the scalars that the loop adds to the loss."""
+        return outputs, []

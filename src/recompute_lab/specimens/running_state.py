@@ -149,11 +149,17 @@ class Queued(Layers):
 
 
 class SpectrallyNormed(Layers):
-    """torch's own spectral norm: each forward in train mode writes the power iteration's vectors, then reads them."""
+    """torch's own spectral norm: each forward in train mode writes the power iteration's vectors, then reads them.
+
+    The weights are initialised when the norm is in place, as `model.apply(init)` or a checkpoint of weights does it:
+    the vectors are then those of other weights. Source: T. Miyato et al., "Spectral Normalization for Generative
+    Adversarial Networks", ICLR 2018.
+    """
 
     def build(self) -> None:
         super().build()
         self.first = spectral_norm(self.first)
+        nn.init.xavier_uniform_(self.first.parametrizations.weight.original)
 
 
 def frozen_in_recomputation(module: nn.Module):
