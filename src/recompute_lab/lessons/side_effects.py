@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,13 +19,11 @@ from recompute_lab.instruments.checkpointing import (
 from recompute_lab.instruments.gradients import Divergence, divergence, same_values
 from recompute_lab.instruments.isolation import isolated
 from recompute_lab.instruments.ledger import Recorder
-from recompute_lab.instruments.state import Snapshot, same_bits
-from recompute_lab.repairs.recomputation import announced, for_reentrant
-from recompute_lab.repairs.replay import state_replayed
-from recompute_lab.repairs.suppress import buffers_spared
-from recompute_lab.specimens import running_state
+from recompute_lab.repairs.recomputation import for_reentrant
 from recompute_lab.specimens.counters import PLACES, CountedAt
-from recompute_lab.specimens.side_effects import FAMILY, Specimen
+from recompute_lab.specimens.kept_things import Routed
+from recompute_lab.specimens.running_state import ScaleRead, ScaleReadInPlace
+from recompute_lab.specimens.side_effects import FAMILY, Specimen, specimen
 
 CHECKPOINTED = (REENTRANT, NON_REENTRANT, NO_EARLY_STOP)
 ROWS = 8
@@ -54,9 +50,9 @@ def with_context(strategy: Strategy, context_fn: Callable | None) -> Strategy:
 
 
 def total(module: nn.Module, outputs: list) -> torch.Tensor:
-    """The loss of a step: each element of what its calls returned, with distinct weights, and the module's own terms."""
+    """The loss of a step: the squares of what its calls returned, with distinct weights, and the module's own terms."""
     outputs, terms = module.terms(outputs)
-    return sum(map(weighted_sum, outputs)) + sum(terms)
+    return sum(weighted_sum(output.square()) for output in outputs) + sum(terms)
 
 
 # --- One step: what is written, what comes of it
@@ -163,6 +159,18 @@ def also_read(module: nn.Module, *args) -> bool:
     return not same_values(*found)
 
 
+VERDICTS = ("only written", "also read", "writes nothing")
+
+
+def verdict(specimen: Specimen) -> str:
+    """One of VERDICTS, measured on the faulty module in its first state."""
+    module = specimen.faulty()
+    args = (rows(), *module.arguments(0, ROWS))
+    if also_read(module, *args):
+        return "also read"
+    return "only written" if times_written(module, *args, strategy=PLAIN) else "writes nothing"
+
+
 # --- Placement: the same write at three places of a segment
 
 
@@ -176,77 +184,101 @@ def _counted(module: CountedAt, strategy: Strategy) -> int:
     return module.calls
 
 
-# --- Training: several steps, several calls per step
+def saved_tensors(place: str) -> tuple[list[str], int]:
+    """The operators whose tensors `CountedAt(place)` saves, in order; how many of them before it counts."""
+    before = []
+
+    class Noting(CountedAt):
+        def __setattr__(self, name, value):
+            if name == "calls" and value > getattr(self, "calls", 0):
+                before.append(len(recorder.passes[-1]))
+            super().__setattr__(name, value)
+
+    recorder = Recorder(Noting(place))
+    recorder(rows())
+    return [row.operator for row in recorder.passes[-1]], before[0]
 
 
-@dataclass
-class Training:
-    """What a training leaves: per step the loss and the gradients, and at the end the state that differs from before."""
-
-    losses: list[torch.Tensor]
-    gradients: list[dict[str, torch.Tensor | None]]
-    state: dict[str, object]
-
-    def differs_from(self, other: Training) -> list[str]:
-        """Which of "losses", "gradients", "state" are not equal bit for bit; state only where both have that name."""
-        common = self.state.keys() & other.state.keys()
-        pairs = {
-            "losses": (self.losses, other.losses),
-            "gradients": ([*map(_items, self.gradients)], [*map(_items, other.gradients)]),
-            "state": tuple([state[name] for name in sorted(common)] for state in (self.state, other.state)),
-        }
-        return [name for name, (a, b) in pairs.items() if not same_values(a, b)]
+# --- What the table has no room for
 
 
-def _items(gradients: dict) -> list:
-    return sorted(gradients.items(), key=lambda item: item[0])
+def errors_over_training(name: str, strategy: Strategy, at: tuple[int, ...] = (0, 1, 5, 20, 100)) -> dict[int, float]:
+    """The gradient error of one checkpointed step at these steps of a plain training, `Divergence.damage`.
 
-
-def train(
-    module: nn.Module,
-    strategy: Strategy,
-    steps: int = 20,
-    calls: int = 1,
-    outer: Strategy | None = None,
-    learning_rate: float = 0.05,
-) -> Training:
-    """`steps` steps of SGD, each with `calls` calls of the module before one backward; the module is afterwards as before.
-
-    With `outer`, each call stands inside another checkpoint. Raises what the step raises.
+    Raises ValueError for the name of no specimen.
     """
-    with _put_back(module) as before:
-        optimizer, losses, gradients = torch.optim.SGD(module.parameters(), lr=learning_rate), [], []
-        for step in range(steps):
-            module.begin_step()
-            loss = one_step(module, strategy, step, calls, outer)
-            losses.append(loss.detach())
-            gradients.append({n: None if p.grad is None else p.grad.clone() for n, p in module.named_parameters()})
+    module, errors = specimen(name).faulty(), {}
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
+    for step in range(max(at) + 1):
+        module.begin_step()
+        args = (rows(step), *module.arguments(step, ROWS))
+        if step in at:
+            found = divergence(module, *args, strategy=strategy, loss=lambda output: total(module, [output]))
+            errors[step] = float("nan") if found.raised else found.damage
+        total(module, [module(*args)]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return errors
+
+
+def router_gradients() -> dict[str, float]:
+    """For each strategy: the share of the balance loss's gradient that arrives at the router's weights."""
+
+    def gradient(strategy: Strategy, with_terms: bool) -> torch.Tensor:
+        module = Routed()
+        output = strategy(module, rows())
+        loss = weighted_sum(output.square())
+        (loss + sum(module.losses) if with_terms else loss).backward()
+        return module.router.weight.grad
+
+    def arriving(strategy: Strategy) -> float:
+        return float((gradient(strategy, True) - gradient(strategy, False)).norm())
+
+    return {strategy.name: arriving(strategy) / arriving(PLAIN) for strategy in (PLAIN, *CHECKPOINTED)}
+
+
+def taken_before_backward(strategy: Strategy, steps: int = 4) -> list[tuple[int, float | str]]:
+    """A loop that takes the collected losses out of the list before it goes backward, as many do.
+
+    Per step: how many terms were in the list, and the relative error of the router's gradient against the plain loop's;
+    or the message of the error that ended it, up to its first parenthesis.
+    """
+    found, modules = [], (Routed(), Routed())
+    optimizers = [torch.optim.SGD(module.parameters(), lr=0.05) for module in modules]
+    for step in range(steps):
+        gradients, taken = [], 0
+        for module, optimizer, way in zip(modules, optimizers, (PLAIN, strategy), strict=True):
+            output = way(module, rows(step))
+            taken = len(module.losses)
+            loss = weighted_sum(output.square()) + sum(module.losses)
+            module.losses.clear()
+            try:
+                loss.backward()
+            except RuntimeError as error:
+                return [*found, (taken, str(error).partition(" (")[0])]
+            gradients.append(module.router.weight.grad.clone())
             optimizer.step()
             optimizer.zero_grad()
-        now = before.values_now(before.changes())
-    return Training(losses, gradients, {re.sub(r"_hooks\[\d+\]", "_hooks", name): now[name] for name in now})
+        plain, other = gradients
+        found.append((taken, float((other - plain).norm() / plain.norm())))
+    return found
 
 
-def one_step(
-    module: nn.Module, strategy: Strategy, step: int, calls: int = 1, outer: Strategy | None = None
-) -> torch.Tensor:
-    """Forward and backward; the loss. Each call has rows of its own."""
-    outputs = []
-    for number in range(step * calls, (step + 1) * calls):
+def changed_in_place() -> dict[str, float | None]:
+    """A buffer that is read, then changed in place: what autograd's own check says under each strategy.
 
-        def inner(x, number=number):
-            return strategy(module, x, *module.arguments(number, ROWS))
+    None where it raises; else the relative error of the first layer's gradient, against a plain run that puts a new
+    tensor in the buffer's place instead.
+    """
 
-        outputs.append(outer(inner, rows(number)) if outer else inner(rows(number)))
-    loss = total(module, outputs)
-    loss.backward()
-    return loss
+    def gradient(module: nn.Module, strategy: Strategy) -> torch.Tensor:
+        total(module, [strategy(module, rows())]).backward()
+        return module.first.weight.grad
 
-
-@contextmanager
-def _put_back(module: nn.Module) -> Iterator[Snapshot]:
-    before = Snapshot(module)
-    try:
-        yield before
-    finally:
-        before.restore()
+    right, found = gradient(ScaleRead(), PLAIN), {}
+    for strategy in (PLAIN, *CHECKPOINTED):
+        try:
+            found[strategy.name] = float((gradient(ScaleReadInPlace(), strategy) - right).norm() / right.norm())
+        except RuntimeError:
+            found[strategy.name] = None
+    return found

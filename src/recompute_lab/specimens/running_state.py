@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+
 import torch
 from torch import nn
 from torch.nn.functional import normalize
@@ -67,6 +70,19 @@ class ScaleReadGuarded(ScaleRead):
         return self.second(torch.tanh(scaled))
 
 
+class ScaleReadInPlace(Scaled):
+    """Reads `scale`, then changes it in place: autograd raises in the plain run, since the division has saved it.
+
+    Non-reentrant checkpointing saves nothing in the forward, and so does not notice: wrong gradients, without an error.
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x)
+        scaled = h / self.scale
+        self.scale.copy_(self.averaged(h))
+        return self.second(torch.tanh(scaled))
+
+
 class ScaleWritten(Scaled):
     """Writes `scale`, then reads it: the recomputation writes and reads a second update."""
 
@@ -126,8 +142,8 @@ class Queued(Layers):
     """Reads a bank of earlier features as negatives, then writes its own over the oldest, and moves `pointer`.
 
     In the recomputation a row meets itself among its negatives. Source: K. He et al., "Momentum Contrast for
-    Unsupervised Visual Representation Learning", CVPR 2020, algorithm 1. Raises RuntimeError for more rows than the bank
-    has left before its end: 32 should be a multiple of N.
+    Unsupervised Visual Representation Learning", CVPR 2020, algorithm 1. 32 should be a multiple of N: RuntimeError
+    for more rows than the bank has left before its end.
     """
 
     def __init__(self, seed: int = 0):
@@ -162,21 +178,13 @@ class SpectrallyNormed(Layers):
         nn.init.xavier_uniform_(self.first.parametrizations.weight.original)
 
 
-def frozen_in_recomputation(module: nn.Module):
+def frozen_in_recomputation(module: nn.Module) -> Callable:
     """A `context_fn` in whose recomputation `module` is in evaluation mode: spectral norm then iterates no further.
 
     Right for spectral norm, whose two modes differ in the write alone. Wrong for modules whose modes compute
     something else, such as BatchNorm and dropout.
     """
-    return lambda: (_Nothing(), _Evaluating(module))
-
-
-class _Nothing:
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *error) -> None:
-        pass
+    return lambda: (nullcontext(), _Evaluating(module))
 
 
 class _Evaluating:

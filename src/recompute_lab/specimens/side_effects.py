@@ -1,7 +1,7 @@
 """The family of BatchNorm's fault: forwards that do something other than return a value. Each with its repair.
 
-A specimen is run by a loop that calls, in each step, `begin_step()`, then `checkpoint(module, x, *module.arguments(...))`
-once or more, adds up `module.terms(output)`, and goes backward. Segments are [N, 16] -> [N, 16], float32.
+A loop runs a specimen so: in each step it calls `begin_step()`, then `checkpoint(module, x, *module.arguments(...))`
+once or more, makes a loss of `module.terms(outputs)`, and goes backward. Segments are [N, 16] -> [N, 16], float32.
 """
 
 from __future__ import annotations
