@@ -93,7 +93,8 @@ def _box(axes: Axes, x: float, y: float, width: float, text: str, look: dict) ->
     axes.add_patch(Rectangle((x, y + 0.08), width, 0.84, linewidth=0.9, **look))
     wrong = look is not _RIGHT
     axes.text(
-        x + width / 2, y + 0.52, text, ha="center", va="center", fontsize=8, weight="bold" if look is _WRONG else "normal",
+        x + width / 2, y + 0.52, text, ha="center", va="center", fontsize=8,
+        weight="bold" if look is _WRONG else "normal",
         color=INK if wrong else GREY, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0} if wrong else None,
     )  # fmt: skip
 
@@ -103,8 +104,9 @@ def placement(table: Mapping[str, Mapping[str, int]], saved: Sequence[str], befo
     """How far each second pass goes, and what a counter shows that stands at each of the places.
 
     `table[place][strategy]` is the count after one step; `saved` are the operators of the saved tensors, in order, and
-    `before[place]` tells how many of them are saved before it. A second pass is drawn to the last place that it reached.
-    Raises ValueError where there is no place, rows have different columns, or `before` does not fit.
+    `before[place]` tells how many of them are saved before it. A second pass ends at the last saved tensor, or it
+    reaches the end of the segment where all counters count twice. Raises ValueError where there is no place, rows have
+    different columns, or `before` does not fit.
     """
     strategies = list(next(iter(table.values()), {}))
     if not strategies or any(list(row) != strategies for row in table.values()):
@@ -149,6 +151,7 @@ def placement(table: Mapping[str, Mapping[str, int]], saved: Sequence[str], befo
     return made
 
 
+_HEAD = {"va": "bottom", "fontsize": 8, "color": GREY, "linespacing": 1.1}
 _FORWARD = {"color": INK, "lw": 1.4, "linestyle": "-"}
 _AGAIN = {"color": VERMILLION, "lw": 1.4, "linestyle": (0, (4, 2))}
 _STOP = {"color": VERMILLION, "marker": "X", "ms": 8, "linestyle": "none"}
