@@ -111,13 +111,9 @@ def divergence(
     result.changed = [
         name
         for name in sorted({*plain.changed, *other.changed})
-        if not (
-            name in plain.changed
-            and name in other.changed
-            and same_values(plain.changed[name], other.changed[name])
-        )
+        if not (name in plain.changed and name in other.changed and _equal(plain.changed[name], other.changed[name]))
     ]
-    result.output_equal = same_values(plain.output, other.output)
+    result.output_equal = _equal(plain.output, other.output)
     result.missing = [name for name in plain.grads if name not in other.grads]
     result.unexpected = [name for name in other.grads if name not in plain.grads]
     result.rows = [_compare(name, g, other.grads[name]) for name, g in plain.grads.items() if name in other.grads]
@@ -151,12 +147,12 @@ def _run(strategy: Strategy, segment: Callable, args: tuple, kwargs: dict, loss:
         return _Run(output, grads, call.before.values_now(call.before.changes()))
 
 
-def same_values(a, b) -> bool:
-    """Equal bit for bit, down to the tensors in lists and tuples, as `Snapshot.values_now` gives them?"""
+def _equal(a, b) -> bool:
+    """Bit for bit, down to the tensors in what `Snapshot.values_now` gives."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         return same_bits(a, b)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(same_values, a, b))
+        return len(a) == len(b) and all(map(_equal, a, b))
     if isinstance(a, float) and isinstance(b, float):
         return repr(a) == repr(b)  # a NaN is the same as a NaN
     try:

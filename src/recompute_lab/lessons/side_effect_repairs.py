@@ -12,8 +12,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, Strategy
-from recompute_lab.instruments.gradients import same_values
-from recompute_lab.instruments.state import Snapshot
+from recompute_lab.instruments.state import Snapshot, equal_values
 from recompute_lab.lessons.side_effects import ROWS, rows, total, with_context
 from recompute_lab.repairs.recomputation import announced
 from recompute_lab.repairs.replay import state_replayed
@@ -38,7 +37,7 @@ class Training:
             "gradients": ([*map(_items, self.gradients)], [*map(_items, other.gradients)]),
             "state": tuple([state[name] for name in sorted(common)] for state in (self.state, other.state)),
         }
-        return [name for name, (a, b) in pairs.items() if not same_values(a, b)]
+        return [name for name, (a, b) in pairs.items() if not equal_values(a, b)]
 
 
 def _items(gradients: dict) -> list:

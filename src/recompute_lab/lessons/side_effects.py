@@ -16,9 +16,10 @@ from recompute_lab.instruments.checkpointing import (
     Strategy,
     weighted_sum,
 )
-from recompute_lab.instruments.gradients import Divergence, divergence, same_values
+from recompute_lab.instruments.gradients import Divergence, divergence
 from recompute_lab.instruments.isolation import isolated
 from recompute_lab.instruments.ledger import Recorder
+from recompute_lab.instruments.state import equal_values
 from recompute_lab.repairs.recomputation import for_reentrant
 from recompute_lab.specimens.counters import PLACES, CountedAt
 from recompute_lab.specimens.kept_things import Routed
@@ -121,7 +122,7 @@ def times_written(module: nn.Module, *args, strategy: Strategy, most: int = 3) -
                 module(*call.args)
 
         plainly = _left_by(module, args, forwards)
-        if left.keys() == plainly.keys() and all(same_values(left[name], plainly[name]) for name in left):
+        if left.keys() == plainly.keys() and all(equal_values(left[name], plainly[name]) for name in left):
             return number
     return None
 
@@ -156,7 +157,7 @@ def also_read(module: nn.Module, *args) -> bool:
             gradients = torch.autograd.grad(weighted_sum(output), leaves, retain_graph=True, allow_unused=True)
             saved = [(row.operator, row.shape) for row in recorder.passes[-1]]
             found.append([output.detach().clone(), saved, *gradients])
-    return not same_values(*found)
+    return not equal_values(*found)
 
 
 VERDICTS = ("only written", "also read", "writes nothing")
