@@ -2,6 +2,7 @@
 
 import gc
 import inspect
+import queue
 import random
 import sys
 import weakref
@@ -476,17 +477,15 @@ def test_a_generator_has_not_run_and_is_told_so():
         record(segment, torch.ones(2, requires_grad=True))
 
 
-ALIVE = []  # a global: what `record` does to a variable of the segment's, it undoes
+ALIVE = queue.SimpleQueue()  # not searched: what `record` does to a list of the segment's, it undoes
 
 
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("operator", [torch.exp, torch.tanh, torch.sin, lambda x: x.softmax(-1)])
 def test_what_was_recorded_is_freed(operator, backward):
-    ALIVE.clear()
-
     def segment(x):
         result = operator(x)
-        ALIVE.append(weakref.ref(result.untyped_storage()))
+        ALIVE.put(weakref.ref(result.untyped_storage()))
         return result * 2
 
     output = Recorder(segment)(leaf(4, 8))
@@ -495,4 +494,4 @@ def test_what_was_recorded_is_freed(operator, backward):
     del output
     record(segment, leaf(4, 8))
     gc.collect()
-    assert [reference() for reference in ALIVE] == [None, None]
+    assert [ALIVE.get_nowait()() for _ in range(2)] == [None, None]

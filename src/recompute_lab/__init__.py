@@ -16,6 +16,7 @@ from recompute_lab.instruments.checkpointing import (
 from recompute_lab.instruments.gradients import divergence
 from recompute_lab.instruments.ledger import Recorder, align, record, unmatched
 from recompute_lab.instruments.state import same_bits
+from recompute_lab.instruments.writes import writes
 
 __version__ = "0.1.0"
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "record",
     "same_bits",
     "unmatched",
+    "writes",
 ]

@@ -10,7 +10,7 @@ import torch
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, Mismatch, Strategy, checked, weighted_sum
 from recompute_lab.instruments.isolation import isolated, tensors_in
-from recompute_lab.instruments.state import same_bits
+from recompute_lab.instruments.state import equal_values, same_bits
 
 # A relative error that a few last bits can make, also after some layers, and a wrong gradient does not stay below.
 ROUNDING = 1e-5
@@ -111,9 +111,11 @@ def divergence(
     result.changed = [
         name
         for name in sorted({*plain.changed, *other.changed})
-        if not (name in plain.changed and name in other.changed and _equal(plain.changed[name], other.changed[name]))
+        if not (
+            name in plain.changed and name in other.changed and equal_values(plain.changed[name], other.changed[name])
+        )
     ]
-    result.output_equal = _equal(plain.output, other.output)
+    result.output_equal = equal_values(plain.output, other.output)
     result.missing = [name for name in plain.grads if name not in other.grads]
     result.unexpected = [name for name in other.grads if name not in plain.grads]
     result.rows = [_compare(name, g, other.grads[name]) for name, g in plain.grads.items() if name in other.grads]
@@ -145,21 +147,6 @@ def _run(strategy: Strategy, segment: Callable, args: tuple, kwargs: dict, loss:
         grads = {name: leaf.grad.detach().clone() for name, leaf in leaves.items() if leaf.grad is not None}
         output = [t.detach().clone() for t in tensors]
         return _Run(output, grads, call.before.values_now(call.before.changes()))
-
-
-def _equal(a, b) -> bool:
-    """Bit for bit, down to the tensors in what `Snapshot.values_now` gives."""
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return same_bits(a, b)
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(_equal, a, b))
-    if isinstance(a, float) and isinstance(b, float):
-        return repr(a) == repr(b)  # a NaN is the same as a NaN
-    try:
-        same = a == b
-        return bool(same.all() if hasattr(same, "all") else same)
-    except Exception:  # an object of the user's that does not compare
-        return False
 
 
 def _compare(name: str, baseline: torch.Tensor, gradient: torch.Tensor) -> Row:

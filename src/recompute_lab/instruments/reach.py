@@ -1,0 +1,291 @@
+"""What a segment can reach: found by walking from it and its arguments, without running any of it.
+
+Reachable is what hangs on the segment and its arguments: attributes of modules, functions and other objects,
+parameters, buffers, closure variables, defaults, the members of containers, random generators; and what their code
+names: globals, and attributes of their classes and of modules. The code and the globals of Python's own library, of
+torch, of NumPy and of the instruments are not searched, nor are `__slots__` and objects of compiled libraries, NumPy
+arrays excepted.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
+from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from recompute_lab.instruments.streams import Stream, generator_stream, is_generator
+
+CONTAINERS = (list, dict, set, deque)
+SCALARS = (bool, int, float, complex, str, bytes, type(None))
+ABSENT = object()
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
+# Nothing that a segment computes with is kept there, and from some of it everything can be reached.
+_NOT_SEARCHED = sys.stdlib_module_names | {"torch", "numpy", "builtins", "IPython", "ipykernel", "pytest", "_pytest"}
+_MOST_FUNCTIONS = 5_000  # of a large library, a segment may name most; the state it writes is closer by
+_INSTRUMENTS = __name__.rpartition(".")[0] + "."
+_STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
+
+
+class ClassAttributes(MutableMapping):
+    """The attributes of a class as a mapping that can be written to; those with double underscores left out."""
+
+    def __init__(self, owner: type):
+        self._owner = owner
+
+    def __getitem__(self, name: str):
+        return vars(self._owner)[name]
+
+    def __setitem__(self, name: str, value) -> None:
+        setattr(self._owner, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        delattr(self._owner, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([name for name in vars(self._owner) if not name.startswith("__")])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A mapping from names to values. `names` are those that count; None for all, also such as are yet to come.
+
+    `kind` is "attribute", "class attribute" or "global", `prefix` what the names are joined to.
+    """
+
+    kind: str
+    prefix: str
+    mapping: MutableMapping
+    names: tuple[str, ...] | None = None
+
+    def members(self) -> dict[str, object]:
+        """What the mapping holds now, `ABSENT` where one of `names` is missing."""
+        if self.names is None:
+            return dict(self.mapping)
+        return {name: self.mapping.get(name, ABSENT) for name in self.names}
+
+    def label(self, name: str) -> str:
+        return join(self.prefix, name)
+
+
+@dataclass
+class Reach:
+    """The places found, each with a name: "blocks.0.up.weight", "args[0]", or that of a variable.
+
+    `tensors` by name, NumPy arrays among them as tensors on their memory; `kinds` says of each "parameter", "buffer",
+    "argument", "NumPy array" or "tensor". Raises TypeError where
+    `segment` cannot be called, ValueError where a parameter has no values yet.
+    """
+
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    holders: list[Holder] = field(default_factory=list)
+    containers: list[tuple[str, object]] = field(default_factory=list)
+    cells: list[tuple[str, CellType]] = field(default_factory=list)
+    streams: list[Stream] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, segment: Callable, *args, **kwargs) -> Reach:
+        if not callable(segment):
+            raise TypeError(f"a segment is a callable or an nn.Module; got {type(segment).__name__}")
+        reach = cls()
+        _Walk(reach).run(segment, args, kwargs)
+        return reach
+
+
+class _Walk:
+    def __init__(self, reach: Reach):
+        self.reach = reach
+        self.seen: set[int] = set()
+        self.named: set[tuple[int, str]] = set()  # (namespace, global's name)
+        self.functions = 0
+
+    def run(self, segment, args: tuple, kwargs: dict) -> None:
+        todo = [(f"kwargs[{key!r}]", value) for key, value in reversed(kwargs.items())]
+        todo += [(f"args[{i}]", value) for i, value in reversed(list(enumerate(args)))]
+        todo.append(("", segment))
+        while todo:
+            name, value = todo.pop()
+            if isinstance(value, SCALARS) or value is ABSENT or id(value) in self.seen:
+                continue
+            self.seen.add(id(value))
+            todo += reversed(list(self.visit(name, value)))
+
+    def visit(self, name: str, value) -> Iterator[tuple[str, object]]:
+        """Note one object; yield (name, object) for what can be reached from it."""
+        if isinstance(value, torch.Tensor):
+            self.note_tensor(name or "segment", value)
+        elif (array := tensor_of(value)) is not None:
+            self.reach.kinds.setdefault(name, "NumPy array")
+            self.note_tensor(name, array)
+        elif is_generator(value):
+            self.reach.streams.append(generator_stream(value, name))
+        elif isinstance(value, MethodType | BuiltinMethodType):
+            yield name, value.__self__
+            yield name, getattr(value, "__func__", None)
+        elif isinstance(value, functools.partial):
+            yield name, value.func
+            yield join(name, "args"), value.args
+            yield join(name, "keywords"), value.keywords
+        elif isinstance(value, (*CONTAINERS, tuple)):
+            if not isinstance(value, tuple):
+                self.reach.containers.append((name, value))
+            members = value.items() if isinstance(value, dict) else enumerate(value)
+            yield from ((f"{name}[{key!r}]", member) for key, member in members if not isinstance(member, SCALARS))
+        elif isinstance(value, FunctionType):
+            yield from self.visit_function(name, value)
+        elif isinstance(value, type):
+            yield from self.visit_class(value)
+        elif (attributes := attributes_of(value)) is not None:
+            yield from self.visit_object(name, value, attributes)
+            yield from ((base.__name__, base) for base in type(value).__mro__)
+
+    def visit_object(self, name: str, value, attributes: dict) -> Iterator[tuple[str, object]]:
+        self.reach.holders.append(Holder("attribute", name, attributes))
+        module = isinstance(value, nn.Module)
+        for key, attribute in attributes.items():
+            if module and key in _REGISTRIES:
+                self.reach.holders.append(Holder("attribute", name, attribute))
+                for child, member in attribute.items():
+                    if isinstance(member, torch.Tensor):
+                        self.reach.kinds[join(name, child)] = "parameter" if key == "_parameters" else "buffer"
+                    yield join(name, child), member
+            elif module and key.endswith("_hooks") and isinstance(attribute, dict):
+                self.reach.containers.append((join(name, key), attribute))
+                # By their place: torch numbers the hooks of a whole process.
+                yield from ((f"{join(name, key)}[{i}]", hook) for i, hook in enumerate(attribute.values()))
+            else:
+                yield join(name, key), attribute
+
+    def visit_function(self, name: str, function: FunctionType) -> Iterator[tuple[str, object]]:
+        if not _searched(function.__module__) and not function.__closure__:
+            return
+        self.functions += 1
+        if self.functions > _MOST_FUNCTIONS:
+            return
+        self.reach.holders.append(Holder("attribute", name, vars(function)))
+        yield from ((join(name, key), value) for key, value in vars(function).items())
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            self.reach.cells.append((join(name, variable), cell))
+            yield join(name, variable), contents(cell)
+        positional = function.__code__.co_varnames[: function.__code__.co_argcount]
+        defaults = function.__defaults__ or ()
+        named = [*zip(reversed(positional), reversed(defaults), strict=False), *(function.__kwdefaults__ or {}).items()]
+        yield from ((join(name, parameter), value) for parameter, value in named)
+        if _searched(function.__module__):
+            yield from self.visit_code(function.__code__, function.__globals__)
+
+    def visit_code(self, code: CodeType, namespace: dict) -> Iterator[tuple[str, object]]:
+        """The globals that the code names, and the names in them of modules of the user's own."""
+        assigned = set()
+        if _STORE_GLOBAL in code.co_code[::2]:
+            assigned = {step.argval for step in dis.get_instructions(code) if step.opcode == _STORE_GLOBAL}
+        for name in code.co_names:
+            if name in namespace or name in assigned:
+                yield from self.visit_global(name, namespace)
+            value = namespace.get(name)
+            if isinstance(value, ModuleType) and _searched(value.__name__):
+                for attribute in code.co_names:
+                    if attribute in vars(value):
+                        yield from self.visit_global(attribute, vars(value))
+        for const in code.co_consts:
+            if isinstance(const, CodeType):
+                yield from self.visit_code(const, namespace)
+
+    def visit_global(self, name: str, namespace: dict) -> Iterator[tuple[str, object]]:
+        value = namespace.get(name, ABSENT)
+        if (id(namespace), name) in self.named or isinstance(value, ModuleType):
+            return
+        self.named.add((id(namespace), name))
+        if isinstance(value, type | FunctionType):
+            if _searched(value.__module__):
+                yield name, value
+            return
+        self.reach.holders.append(Holder("global", "", namespace, (name,)))
+        yield name, value
+
+    def visit_class(self, owner: type) -> Iterator[tuple[str, object]]:
+        if not _searched(owner.__module__):
+            return
+        attributes = ClassAttributes(owner)
+        self.reach.holders.append(Holder("class attribute", owner.__name__, attributes))
+        for name, member in attributes.items():
+            for function in _functions_in(member):
+                yield "", function
+            if not _functions_in(member):
+                yield join(owner.__name__, name), member
+
+    def note_tensor(self, name: str, tensor: torch.Tensor) -> None:
+        if is_lazy(tensor):
+            raise ValueError(f"{name} has no values yet: call the module once, so that its lazy parameters get a shape")
+        kind = self.reach.kinds.get(name) or ("argument" if name.startswith(("args[", "kwargs[")) else "tensor")
+        while name in self.reach.tensors:  # two functions may have a variable of the same name
+            name += "'"
+        self.reach.tensors[name], self.reach.kinds[name] = tensor, kind
+
+
+def join(name: str, key: str) -> str:
+    if name:
+        return f"{name}.{key}"
+    return f"segment.{key}" if key in ("args", "kwargs") else key  # "args[0]" is an argument
+
+
+def attributes_of(value) -> dict | None:
+    """The attributes of a module, a function, or an object of somebody's own class; None for anything else."""
+    if isinstance(value, nn.Module | FunctionType | SimpleNamespace):
+        return vars(value)
+    if isinstance(value, type | ModuleType) or not _of_the_user(type(value).__module__):
+        return None
+    try:
+        attributes = vars(value)
+    except Exception:  # it has none, or does not like to be asked
+        return None
+    return attributes if isinstance(attributes, dict) else None
+
+
+def contents(cell: CellType):
+    """What a closure variable stands for; `ABSENT` where it has not been assigned yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return ABSENT
+
+
+def tensor_of(array) -> torch.Tensor | None:
+    """The tensor that shares the memory of a NumPy array; None for anything else, and for what cannot be shared."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(array, numpy.ndarray) or not array.flags.writeable:
+        return None
+    try:
+        return torch.from_numpy(array)
+    except (TypeError, ValueError):  # text, objects, negative strides
+        return None
+
+
+def _functions_in(member) -> list[FunctionType]:
+    """The functions behind a method, a static or class method, or a property."""
+    if isinstance(member, property):
+        parts = [member.fget, member.fset, member.fdel]
+    else:
+        parts = [getattr(member, "__func__", member)]
+    return [part for part in parts if isinstance(part, FunctionType)]
+
+
+def _of_the_user(module: object) -> bool:
+    """Not of Python, torch, NumPy or a tool around them."""
+    return str(module).partition(".")[0] not in _NOT_SEARCHED
+
+
+def _searched(module: object) -> bool:
+    """Is code of that module read for what it names? The instruments' own globals are no part of a segment's state."""
+    return _of_the_user(module) and not str(module).startswith(_INSTRUMENTS)
