@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -50,15 +49,16 @@ def train(
     steps: int = 20,
     calls: int = 1,
     outer: Strategy | None = None,
-    learning_rate: float = 0.05,
+    look: Callable[[nn.Module], dict[str, object]] | None = None,
 ) -> Training:
     """`steps` steps of SGD, each with `calls` calls of the module before one backward; afterwards all is as before.
 
     With `outer`, each call stands inside another segment, of this strategy, which has a sine before it and one behind.
-    Raises what the step raises.
+    The state that is reported is what `look(module)` gives at the end; without it, all that can be found. Raises what
+    the step raises.
     """
     with _put_back(module) as before:
-        optimizer, losses, gradients = torch.optim.SGD(module.parameters(), lr=learning_rate), [], []
+        optimizer, losses, gradients = torch.optim.SGD(module.parameters(), lr=0.05), [], []
         for step in range(steps):
             module.begin_step()
             loss = one_step(module, strategy, step, calls, outer)
@@ -66,8 +66,8 @@ def train(
             gradients.append({n: None if p.grad is None else p.grad.clone() for n, p in module.named_parameters()})
             optimizer.step()
             optimizer.zero_grad()
-        now = before.values_now(before.changes())
-    return Training(losses, gradients, {re.sub(r"_hooks\[\d+\]", "_hooks", name): now[name] for name in now})
+        now = look(module) if look else before.values_now(before.changes())
+    return Training(losses, gradients, now)
 
 
 def one_step(

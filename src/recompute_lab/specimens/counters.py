@@ -11,7 +11,9 @@ from recompute_lab.specimens.layers import Layers
 class Counted(Layers):
     """Writes `calls`, and does not read it: the log is wrong, the gradients are right."""
 
-    calls = 0
+    def build(self) -> None:
+        super().build()
+        self.calls = 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
@@ -30,7 +32,9 @@ class CountedOnce(Counted):
 class WarmedUp(Layers):
     """Writes `calls`, then reads it: the layer comes in over 100 calls. The recomputation scales by another share."""
 
-    calls = 0
+    def build(self) -> None:
+        super().build()
+        self.calls = 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1

@@ -176,7 +176,9 @@ class Normed(Layers):
 class NormKept(Layers):
     """Writes `last_norm` in each call, from the input alone: the second write puts the same value there."""
 
-    last_norm = None
+    def build(self) -> None:
+        super().build()
+        self.last_norm = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.first(x)
