@@ -125,10 +125,12 @@ def test_a_collected_loss_without_a_graph_tells_the_router_nothing(found):
 
 def test_taken_before_backward_the_term_of_one_step_comes_into_the_next():
     assert lesson.taken_before_backward(PLAIN) == [(1, 0.0)] * 4
-    first, *later = lesson.taken_before_backward(NON_REENTRANT)
-    assert first == (1, 0.0) and len(later) == 3 and all(n == 2 and error > 1e-3 for n, error in later)
+    for strategy in (NON_REENTRANT, NO_EARLY_STOP):
+        first, *later = lesson.taken_before_backward(strategy)
+        assert first == (1, 0.0) and len(later) == 3 and all(n == 2 and error > 1e-3 for n, error in later)
+        assert max(error for _, error in later) > 1  # more of yesterday's than of today's
     first, (terms, message) = lesson.taken_before_backward(REENTRANT)
-    assert first[0] == 1 and first[1] > 1e-3 and terms == 2 and "second time" in message
+    assert first == (1, 1.0) and terms == 2 and "second time" in message
 
 
 def test_non_reentrant_does_not_see_what_is_changed_in_place():

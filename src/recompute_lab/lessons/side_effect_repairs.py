@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, Strategy
 from recompute_lab.instruments.state import Snapshot, equal_values
-from recompute_lab.lessons.side_effects import ROWS, rows, total, with_context
+from recompute_lab.lessons.side_effects import LEARNING_RATE, ROWS, rows, total, with_context
 from recompute_lab.repairs.recomputation import announced
 from recompute_lab.repairs.replay import state_replayed
 from recompute_lab.repairs.suppress import buffers_spared
@@ -58,7 +58,7 @@ def train(
     the step raises.
     """
     with _put_back(module) as before:
-        optimizer, losses, gradients = torch.optim.SGD(module.parameters(), lr=0.05), [], []
+        optimizer, losses, gradients = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE), [], []
         for step in range(steps):
             module.begin_step()
             loss = one_step(module, strategy, step, calls, outer)
