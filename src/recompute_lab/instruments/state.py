@@ -44,6 +44,10 @@ class Snapshot:
         self._streams = [(stream, stream.read()) for stream in process_streams() + self._reach.streams]
         self._switches = _switches()
 
+    def kind(self, name: str) -> str:
+        """Of a tensor: "parameter", "buffer", "argument", "NumPy array" or "tensor"."""
+        return self._reach.kinds[name]
+
     def parameters(self) -> dict[str, torch.Tensor]:
         """The leaf tensors that require grad, by name."""
         return {name: t for name, t in self.tensors.items() if t.is_leaf and t.requires_grad}
