@@ -18,10 +18,12 @@ from torch.autograd.graph import saved_tensors_hooks
 from recompute_lab.instruments.digest import digest_of
 from recompute_lab.instruments.isolation import tensors_in
 from recompute_lab.instruments.state import Snapshot
+from recompute_lab.instruments.witness import words
 from recompute_lab.instruments.witness.locate import first_writes
 from recompute_lab.instruments.witness.trace import Trace, Tracer
 
 _SECONDS = 10.0  # for one proof; a step of the user's is waiting
+_REPEATS = 5  # runs from one state, to see whether they agree
 _CODE = slice(0, 2)  # of a log entry: operator and results; not the line
 
 
@@ -32,11 +34,11 @@ class Signature:
     operators: list[tuple]
     reads: list[object]
     indices: list[tuple[int, float]]
-    outputs: list[float | None]
+    outputs: list[tuple]
     ended: str = "returned"
 
     @classmethod
-    def of(cls, trace: Trace, outputs: list[float | None]) -> Signature:
+    def of(cls, trace: Trace, outputs: list[tuple]) -> Signature:
         reads = [repr(read.value) for read in trace.reads]
         return cls([entry[_CODE] for entry in trace.operators], reads, trace.index_values(), outputs, trace.ended)
 
@@ -45,9 +47,12 @@ class Signature:
 class Item:
     """Things that are undone together: they belong together, as the statistics of one BatchNorm do."""
 
-    label: str
+    group: tuple
     names: frozenset[str]
-    kind: str
+
+    @property
+    def label(self) -> str:
+        return words.label(self.group, self.names)
 
 
 @dataclass
@@ -56,14 +61,17 @@ class Proof:
 
     `matters` is True where the segment, run in the recomputation's world, does not do what the forward did; None where
     that was not tried. `causes` is the smallest set found, and `proven` says whether undoing it is enough. `repeatable`
-    is False where two runs from one state differ. `written` names what a forward changes, `lines` where. `off` is the
-    relative difference of the outputs.
+    is False where two runs from one state differ, `kernels` True where they no longer do with deterministic kernels.
+    `written` names what a forward changes, with its kind, `lines` where, `graphs` which of it holds a tensor with a
+    history. `off` is the relative difference of the outputs, `runs` how often the segment ran, `unfinished` a sentence
+    on what was not tried.
     """
 
     matters: bool | None = None
     proven: bool = False
     causes: list[Item] = field(default_factory=list)
     repeatable: bool = True
+    kernels: bool = False
     written: dict[str, str] = field(default_factory=dict)
     graphs: set[str] = field(default_factory=set)
     lines: dict[str, str] = field(default_factory=dict)
@@ -102,8 +110,9 @@ class Laboratory:
         proof, now = self.proof, Snapshot(self.segment, *self.args, **self.kwargs)
         try:
             restored = self._run(frozenset(), watch=True)
-            again = self._run(frozenset())
-            proof.repeatable = restored == again
+            proof.repeatable = all(self._run(frozenset()) == restored for _ in range(1 if items else _REPEATS))
+            if not proof.repeatable:
+                proof.kernels = self._repeatable_with_deterministic_kernels()
             everything = frozenset().union(*(item.names for item in items)) if items else frozenset()
             as_found = self._run(everything, compare=True) if items else restored
             proof.matters = as_found != self.reference
@@ -117,6 +126,17 @@ class Laboratory:
         finally:
             now.restore()
         return proof
+
+    def _repeatable_with_deterministic_kernels(self) -> bool:
+        mode = torch.get_deterministic_debug_mode()
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            self.forward.set_switch("determinism", torch.get_deterministic_debug_mode())
+            first = self._run(frozenset())
+            return all(self._run(frozenset()) == first for _ in range(_REPEATS))
+        finally:
+            self.forward.set_switch("determinism", mode)
+            torch.set_deterministic_debug_mode(mode)
 
     def lines(self, names: list[str]) -> dict[str, str]:
         """Where a forward writes each of `names`: "file.py:12"."""
@@ -167,7 +187,7 @@ class Laboratory:
         return Signature.of(trace, digests(output))
 
     def _call(self, trace: Trace) -> list[torch.Tensor]:
-        # The innermost hooks are the ones that are asked: the checkpoint in whose recomputation this may be counts none.
+        # Only the innermost hooks are asked: a checkpoint in whose recomputation this may be counts none of it.
         with saved_tensors_hooks(lambda t: t.detach(), lambda t: t), torch.enable_grad(), self.surroundings():
             try:
                 with Tracer(trace):
@@ -183,7 +203,7 @@ class _OutOfTime(Exception):
     pass
 
 
-def digests(outputs: list[torch.Tensor]) -> list[float | None]:
+def digests(outputs: list[torch.Tensor]) -> list[tuple]:
     """Of each output, shape, dtype and a digest of its bits."""
     found = [digest_of(t) for t in outputs]
     return [
