@@ -255,6 +255,9 @@ def _effect(call, proof: Proof, parted: tuple[int, str] | None) -> list[str]:
 
 def _notes(call, proof: Proof) -> list[str]:
     said = [proof.unfinished] if proof.unfinished else []
+    if not proof.repeatable and not proof.matters:
+        race = ", a race that deterministic kernels end" if proof.kernels else ""
+        said.append(f"two runs from one state agree up to rounding only{race}")
     if call.hints.other_thread:
         said.append("the recomputation ran in another thread: thread-local state is lost there")
     if call.hints.on_ctx:

@@ -21,7 +21,7 @@ from recompute_lab.instruments.own_checkpoint import autocast_now
 from recompute_lab.instruments.state import Snapshot
 from recompute_lab.instruments.witness import conclude, reentrant, words
 from recompute_lab.instruments.witness.casts import CastCounter, autocast_is_on
-from recompute_lab.instruments.witness.proof import Laboratory, Proof, Signature, digests, entered
+from recompute_lab.instruments.witness.proof import Laboratory, Output, Proof, Signature, entered
 from recompute_lab.instruments.witness.report import Report, worst
 from recompute_lab.instruments.witness.trace import Trace, Tracer
 
@@ -190,7 +190,7 @@ class _Forward:
         call.forward.ended = "returned" if kind is None else kind.__name__
         seen = _local(sys._getframe(1), "ret", among="checkpoint")
         if seen is not None and kind is None:
-            call.outputs = digests(tensors_in(seen[0]))
+            call.outputs = list(map(Output.of, tensors_in(seen[0])))
             reentrant.at_exit(call.hints, seen[0], call.args)
 
 
