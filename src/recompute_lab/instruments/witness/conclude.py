@@ -84,6 +84,7 @@ def report_of(call) -> Report:
         causes=[cause for _, cause in causes + only],
         effect=_effect(call, proof, parted),
         notes=_notes(call, proof),
+        watched=True,
     )
     streams = {n for n, kind in (call.differs | call.again).items() if kind == "random stream"}
     report.drawn = sorted(n for n in streams if not words.is_torchs_stream(n))

@@ -21,6 +21,7 @@ from recompute_lab.instruments.own_checkpoint import autocast_now
 from recompute_lab.instruments.state import Snapshot
 from recompute_lab.instruments.witness import conclude, reentrant, words
 from recompute_lab.instruments.witness.casts import CastCounter, autocast_is_on
+from recompute_lab.instruments.witness.locate import begins
 from recompute_lab.instruments.witness.proof import Laboratory, Output, Proof, Signature, entered
 from recompute_lab.instruments.witness.report import Report, worst
 from recompute_lab.instruments.witness.trace import Trace, Tracer
@@ -154,6 +155,7 @@ class Witness:
         laboratory = Laboratory(
             call.segment, call.args, call.kwargs, call.before, call.found, call.surroundings,
             Signature.of(call.forward, call.outputs), seconds=max(2.0, 40 * call.seconds),
+            most_bytes=self._most_bytes,
         )  # fmt: skip
         proof = laboratory.prove(items)
         proof.lines = laboratory.lines([n for n in proof.written if n in call.differs or n in call.again])
@@ -304,5 +306,7 @@ def name_of(segment: Callable) -> str:
     if isinstance(segment, torch.nn.Module):
         return type(segment).__name__
     name = getattr(segment, "__qualname__", type(segment).__name__).rpartition("<locals>.")[2]
+    if name == "<lambda>":
+        return f"lambda at {begins(segment)}"
     owner = getattr(segment, "__self__", None)
     return name_of(owner) if isinstance(owner, torch.nn.Module) else name
