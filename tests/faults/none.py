@@ -8,9 +8,10 @@ import random
 
 import numpy as np
 import torch
-from faults import harmless
 from torch import nn
 from torch.nn import functional as F
+
+from faults import harmless
 
 LOG = logging.getLogger(__name__)
 

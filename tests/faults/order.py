@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 
 import torch
-from faults import LOUD, SILENT, fault
 from torch import nn
 from torch.nn import functional as F
+
+from faults import LOUD, SILENT, fault
 
 
 class Routed(nn.Module):

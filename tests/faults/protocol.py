@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 
 import torch
-from faults import LOUD, REPLAYABLE, SIDE_EFFECT, SILENT, fault
 from torch import nn
+
+from faults import LOUD, REPLAYABLE, SIDE_EFFECT, SILENT, fault
 
 
 class Modulated(torch.autograd.Function):

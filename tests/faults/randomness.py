@@ -6,9 +6,10 @@ import random
 
 import numpy as np
 import torch
-from faults import LOUD, SILENT, fault
 from torch import nn
 from torch.nn import functional as F
+
+from faults import LOUD, SILENT, fault
 
 
 @fault(r"torch.*RNG|rng.*torch|preserve_rng_state", SILENT, SILENT, options={"preserve_rng_state": False})

@@ -7,9 +7,10 @@ the backward.
 from __future__ import annotations
 
 import torch
-from faults import LOUD, REPLAYABLE, SILENT, fault
 from torch import nn
 from torch.nn import functional as F
+
+from faults import LOUD, REPLAYABLE, SILENT, fault
 
 
 class Tagger(nn.Module):

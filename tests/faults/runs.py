@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from faults import LOUD, REPLAYABLE, SIDE_EFFECT, SILENT, Fault
 
+from faults import LOUD, REPLAYABLE, SIDE_EFFECT, SILENT, Fault
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, REENTRANT, Strategy, weighted_sum
 from recompute_lab.instruments.isolation import tensors_in
 from recompute_lab.instruments.state import Snapshot, equal_values

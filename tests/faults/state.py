@@ -16,9 +16,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from faults import LOUD, REPLAYABLE, SIDE_EFFECT, SILENT, fault
 from torch import nn
 from torch.nn import functional as F
+
+from faults import LOUD, REPLAYABLE, SIDE_EFFECT, SILENT, fault
 
 # ---- buffers that the forward itself advances ----
 
@@ -50,7 +51,7 @@ def batch_statistics_below_two_checkpoints():
 def power_iteration():
     """Each forward of a discriminator improves the estimate of the norm by which it divides its weight."""
     norm = torch.nn.utils.parametrizations.spectral_norm
-    critic = nn.Sequential(norm(nn.Linear(16, 16)), nn.LeakyReLU(0.2), norm(nn.Linear(16, 1)))
+    critic = nn.Sequential(norm(nn.Linear(16, 24)), nn.Tanh(), norm(nn.Linear(24, 3)), nn.Softplus())
     return critic, (torch.randn(6, 16, requires_grad=True),)
 
 
