@@ -7,6 +7,7 @@ left so without a difference is no cause, and what remains is a smallest set.
 
 from __future__ import annotations
 
+import contextvars
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -145,6 +146,7 @@ class Laboratory:
         self.forward, self.recomputation = forward, recomputation
         self.surroundings, self.reference = surroundings, reference
         self._until = time.monotonic() + seconds
+        self._context = contextvars.copy_context()  # a variable that is not set cannot be unset, but by leaving one
         self._plain_output: list[torch.Tensor] = []
         self.proof = Proof()
 
@@ -235,6 +237,9 @@ class Laboratory:
         if time.monotonic() > self._until:
             raise _OutOfTime
         self.proof.runs += 1
+        return self._context.copy().run(self._run_there, left, watch, compare)
+
+    def _run_there(self, left: frozenset[str], watch: bool, compare: bool) -> Signature:
         self.recomputation.restore()
         self.forward.restore(keep=left)
         trace = Trace()
