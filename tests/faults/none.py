@@ -107,14 +107,14 @@ def counter_outside_the_segment():
 
 
 class Noting(nn.Module):
-    """Notes the shape of its input, the same at each pass."""
+    """Notes what it was given, the same at each pass, if not the same object."""
 
     def __init__(self, width: int):
         super().__init__()
-        self.mix, self.last_shape, self.mean = nn.Linear(width, width), None, torch.zeros(())
+        self.mix, self.mean, self.last = nn.Linear(width, width), torch.zeros(()), None
 
     def forward(self, x):
-        self.last_shape = tuple(x.shape)
+        self.last, self.device, self.sizes = tuple(x.shape), x.device, [x.shape[0], x.dtype]
         self.mean.copy_(x.detach().mean())
         return torch.tanh(self.mix(x))
 
@@ -122,6 +122,24 @@ class Noting(nn.Module):
 @harmless()
 def the_same_written_twice():
     return Noting(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+class Pictured(nn.Module):
+    """Keeps its attention, to be drawn by somebody later."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.query, self.key, self.weights, self.strongest = nn.Linear(width, width), nn.Linear(width, width), None, 0.0
+
+    def forward(self, x):
+        weights = torch.softmax(self.query(x) @ self.key(x).mT, dim=-1)
+        self.weights, self.strongest = weights.detach(), weights.detach().numpy().max()
+        return weights @ x
+
+
+@harmless()
+def attention_kept_for_a_picture():
+    return Pictured(4), (torch.randn(2, 3, 4, requires_grad=True),)
 
 
 @harmless()

@@ -223,7 +223,7 @@ class _Recomputation:
             call.casts_again = self._counter.casts - call.casts
         stopped = kind is not None and kind.__name__ == _STOPPED
         call.recomputation.ended = "stopped early" if stopped else "returned" if kind is None else kind.__name__
-        call.again = conclude.differences(call.found)
+        call.again = conclude.written_anew(call.found)
         if call.options.get("preserve_rng_state", True):
             call.again = {n: k for n, k in call.again.items() if not words.is_torchs_stream(n)}
         call.stop_swallowed = not stopped and self._stop_was_raised()
