@@ -209,7 +209,8 @@ class _Recomputation:
             call.found = Snapshot.within(self._witness._most_bytes, call.segment, call.args, call.kwargs)
         if threading.get_ident() != call.thread:
             call.hints.other_thread = True
-        reentrant.at_recomputation(call.hints, sys._getframe(1))
+        if call.forward.ended != "running":  # a gradient that the segment takes for itself is none of the caller's
+            reentrant.at_recomputation(call.hints, sys._getframe(1))
         self._watch_the_comparison()
         call.recomputation = Trace()
         self._modes = ExitStack()
