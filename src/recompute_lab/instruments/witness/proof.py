@@ -7,6 +7,7 @@ left so without a difference is no cause, and what remains is a smallest set.
 
 from __future__ import annotations
 
+import contextvars
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -148,6 +149,7 @@ class Laboratory:
         self.surroundings, self.reference = surroundings, reference
         self._most_bytes = most_bytes
         self._until = time.monotonic() + seconds
+        self._context = contextvars.copy_context()  # a variable that is not set cannot be unset, but by leaving one
         self._plain_output: list[torch.Tensor] = []
         self.proof = Proof()
 
@@ -241,6 +243,9 @@ class Laboratory:
         if time.monotonic() > self._until:
             raise _OutOfTime
         self.proof.runs += 1
+        return self._context.copy().run(self._run_there, left, watch, compare)
+
+    def _run_there(self, left: frozenset[str], watch: bool, compare: bool) -> Signature:
         self.recomputation.restore()
         self.forward.restore(keep=left)
         trace = Trace()

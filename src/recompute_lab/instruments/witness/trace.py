@@ -10,6 +10,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import torch
+import torch.utils.checkpoint
 from torch.overrides import TorchFunctionMode
 
 from recompute_lab.instruments.digest import digest_of
@@ -77,7 +78,8 @@ class Tracer(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         name = getattr(function, "__name__", "?")
-        if name == "__get__":  # a property: shape, dtype, grad
+        # A property (shape, dtype, grad); or not the segment's: torch's own pack hook, a witness further in.
+        if name == "__get__" or _is_machinery(sys._getframe(1).f_code.co_filename):
             return result
         if isinstance(result, torch.Tensor):
             signature = (result.shape, result.dtype)
@@ -125,6 +127,11 @@ def is_users(file: str) -> bool:
 @functools.cache
 def _is_instruments(file: str) -> bool:
     return file.startswith(_INSTRUMENTS)
+
+
+@functools.cache
+def _is_machinery(file: str) -> bool:
+    return file == torch.utils.checkpoint.__file__ or file.startswith(_INSTRUMENTS)
 
 
 def place(code: CodeType, line: int) -> str:

@@ -211,7 +211,8 @@ class _Recomputation:
             call.found = Snapshot.within(self._witness._most_bytes, call.segment, call.args, call.kwargs)
         if threading.get_ident() != call.thread:
             call.hints.other_thread = True
-        reentrant.at_recomputation(call.hints, sys._getframe(1))
+        if call.forward.ended != "running":  # a gradient that the segment takes for itself is none of the caller's
+            reentrant.at_recomputation(call.hints, sys._getframe(1))
         self._watch_the_comparison()
         call.recomputation = Trace()
         self._modes = ExitStack()
@@ -225,7 +226,7 @@ class _Recomputation:
             call.casts_again = self._counter.casts - call.casts
         stopped = kind is not None and kind.__name__ == _STOPPED
         call.recomputation.ended = "stopped early" if stopped else "returned" if kind is None else kind.__name__
-        call.again = conclude.differences(call.found)
+        call.again = conclude.written_anew(call.found)
         if call.options.get("preserve_rng_state", True):
             call.again = {n: k for n, k in call.again.items() if not words.is_torchs_stream(n)}
         call.stop_swallowed = not stopped and self._stop_was_raised()
