@@ -17,7 +17,7 @@ help:
 	@echo "make lab        install into .venv (once) and open JupyterLab on the first lesson"
 	@echo "make test       run every check: lint, unit tests, all notebooks, browser tests"
 	@echo "make notebooks  rebuild the notebooks from notebooks/source (ONLY=01 for one; TIMEOUT=180 seconds each)"
-	@echo "make studies    train what lesson 04 shows (minutes; goes on where it was stopped)"
+	@echo "make studies    train what lessons 04 and 05 show (many minutes; goes on where it was stopped)"
 	@echo "make bench      measure what the lab's tools cost"
 	@echo "make lock       resolve requirements.lock anew (needs uv)"
 	@echo "Settings: PYTHON=python3.12 (3.11 to 3.14), PORT=8888"
@@ -66,7 +66,8 @@ notebooks: setup
 	@$(PY) notebooks/build.py --timeout $(TIMEOUT) $(if $(ONLY),--only $(ONLY))
 
 studies: setup
-	@$(PY) notebooks/studies/dropout.py
+	@PYTHONPATH=notebooks $(PY) notebooks/studies/dropout.py
+	@PYTHONPATH=notebooks $(PY) notebooks/studies/batchnorm.py
 
 bench: setup
 	@$(PY) tests/bench.py

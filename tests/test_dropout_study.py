@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 import torch
 from matplotlib.text import Text
-from studies import dropout as script
+from studies import store
 
 from recompute_lab.instruments.estimates import Interval, paired_difference
 from recompute_lab.lessons import dropout_study as study
@@ -118,14 +118,13 @@ def test_a_study_that_is_missing_or_unfinished_says_what_to_do(stored, tmp_path)
         study.load(path)
 
 
-def test_the_script_goes_on_where_it_was_stopped_and_forgets_what_is_out_of_date(tmp_path, monkeypatch):
-    monkeypatch.setattr(script, "STORED", tmp_path / "data" / "dropout.json")
-    assert script.stored() == {}
+def test_a_study_goes_on_where_it_was_stopped_and_forgets_what_is_out_of_date(tmp_path):
+    path, header = tmp_path / "data" / "dropout.json", study.header()
+    assert store.stored(path, header) == {}
     curves = {"a run": {"train_loss": [[0.5, 0.25]]}, "another": {"train_loss": [[1e-5]]}}
-    script.store(curves)
-    assert script.stored() == curves and not list(tmp_path.rglob("*.new"))
-    monkeypatch.setattr(script, "header", lambda: study.header() | {"torch": "0"})
-    assert script.stored() == {}
+    store.store(path, header, curves)
+    assert store.stored(path, header) == curves and not list(tmp_path.rglob("*.new"))
+    assert store.stored(path, header | {"torch": "0"}) == {}
 
 
 # Training

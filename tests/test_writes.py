@@ -172,6 +172,54 @@ def test_a_table_that_is_read_by_the_recomputation_only_under_one_implementation
     assert "non-reentrant: raised CheckpointError" in str(result)
 
 
+def test_what_decides_only_what_is_saved_is_read():
+    """Output and gradients are the same with and without the flag; one saved tensor more is not."""
+
+    class FirstCall(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.called = False
+
+        def forward(self, x):
+            if not self.called:
+                self.called = True
+                x = x**1
+            return torch.sin(x)
+
+    (write,) = writes(FirstCall(), torch.randn(3, 4, requires_grad=True))
+    assert write.name == "called" and write.read
+
+
+def test_an_argument_changed_in_place_lends_its_history_to_nothing_else():
+    class InPlace(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.calls = nn.Parameter(torch.ones(4)), 0
+
+        def forward(self, x):
+            self.calls += 1
+            x += self.weight
+            return torch.sin(x)
+
+    found = {w.name: w for w in writes(InPlace(), torch.randn(3, 4, requires_grad=True))}
+    assert not found["calls"].read and found["args[0]"].read
+
+
+def test_two_lists_of_one_name_are_told_apart():
+    class Base(nn.Module):
+        def forward(self, x, seen=[]):  # noqa: B006
+            seen.append(1)
+            return torch.sin(x)
+
+    class Derived(Base):
+        def forward(self, x, seen=[]):  # noqa: B006
+            seen.append(1)
+            return super().forward(x)
+
+    found = writes(Derived(), torch.randn(3, requires_grad=True))
+    assert sorted(w.told for w in found) == ["0 → 1 entries", "0 → 1 entries"] and len(found.names) == 2
+
+
 def test_a_pure_segment():
     result = writes(nn.Linear(3, 3), torch.randn(2, 3))
     assert len(result) == 0 and str(result) == "nothing but its value"

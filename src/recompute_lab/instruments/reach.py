@@ -108,6 +108,7 @@ class _Walk:
     def __init__(self, reach: Reach):
         self.reach = reach
         self.seen: set[int] = set()
+        self.labels: set[str] = set()
         self.named: set[tuple[int, str]] = set()  # (namespace, global's name)
 
     def run(self, segment, args: tuple, kwargs: dict) -> None:
@@ -139,7 +140,7 @@ class _Walk:
             yield join(name, "keywords"), value.keywords
         elif isinstance(value, (*CONTAINERS, tuple)):
             if not isinstance(value, tuple):
-                self.reach.containers.append((name, value))
+                self.note_container(name, value)
             members = value.items() if isinstance(value, dict) else enumerate(value)
             yield from ((f"{name}[{key!r}]", member) for key, member in members if not isinstance(member, SCALARS))
         elif isinstance(value, FunctionType):
@@ -161,7 +162,7 @@ class _Walk:
                         self.reach.kinds[join(name, child)] = "parameter" if key == "_parameters" else "buffer"
                     yield join(name, child), member
             elif module and key.endswith("_hooks") and isinstance(attribute, dict):
-                self.reach.containers.append((join(name, key), attribute))
+                self.note_container(join(name, key), attribute)
                 # By their place: torch numbers the hooks of a whole process.
                 yield from ((f"{join(name, key)}[{i}]", hook) for i, hook in enumerate(attribute.values()))
             else:
@@ -224,6 +225,12 @@ class _Walk:
                 yield "", function
             if not _functions_in(member):
                 yield join(owner.__name__, name), member
+
+    def note_container(self, name: str, container) -> None:
+        while name in self.labels:  # the default argument of a method, and of the one it overrides
+            name += "'"
+        self.labels.add(name)
+        self.reach.containers.append((name, container))
 
     def note_tensor(self, name: str, tensor: torch.Tensor) -> None:
         if is_lazy(tensor):

@@ -68,6 +68,10 @@ class Snapshot:
         self._switches = _switches()
         self._context = dict(contextvars.copy_context().items())
 
+    def kind(self, name: str) -> str:
+        """Of a tensor: "parameter", "buffer", "argument", "NumPy array" or "tensor"."""
+        return self._reach.kinds[name]
+
     def parameters(self) -> dict[str, torch.Tensor]:
         """The leaf tensors that require grad, by name."""
         return {name: t for name, t in self.tensors.items() if t.is_leaf and t.requires_grad}

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import torch
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, REENTRANT, Strategy, weighted_sum
-from recompute_lab.instruments.isolation import isolated, tensors_in
+from recompute_lab.instruments.isolation import copy_call, isolated, tensors_in
+from recompute_lab.instruments.ledger import Recorder
 from recompute_lab.instruments.reach import ABSENT
 from recompute_lab.instruments.state import Snapshot, equal_values
 
@@ -92,6 +93,7 @@ def writes(segment: Callable, *args, **kwargs) -> Writes:
 class _Run:
     output: list[torch.Tensor]
     grads: dict[str, torch.Tensor]
+    saved: list[tuple]
     kinds: dict[str, str]
     before: dict[str, object]
     after: dict[str, object]
@@ -103,13 +105,15 @@ def _run(strategy: Strategy, segment: Callable, args: tuple, kwargs: dict, also:
     with isolated(segment, *args, **kwargs) as call:
         here = Snapshot(segment, *call.args, **call.kwargs)
         with warnings.catch_warnings(action="ignore"):  # reentrant warns of inputs that need no gradient
-            output = strategy(segment, *call.args, **call.kwargs)
+            output = strategy(recorder := Recorder(segment), *call.args, **call.kwargs)
         grads, differentiable = _differentiated(output, {**here.parameters(), **call.leaves})
         kinds = here.changed_kinds() | {name: "random stream" for name in here.moved_streams()}
         kinds |= {name: "switch" for name in here.moved_switches()}
         names = kinds.keys() | set(also)
         tensors = [t.detach().clone() for t in tensors_in(output)]
-        return _Run(tensors, grads, kinds, here.values_before(names), here.values_now(names), differentiable)
+        return _Run(
+            tensors, grads, _saved(recorder), kinds, here.values_before(names), here.values_now(names), differentiable
+        )
 
 
 def _differentiated(output, leaves: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], bool]:
@@ -125,18 +129,28 @@ def _is_read(segment: Callable, args: tuple, kwargs: dict, name: str, plain: _Ru
         here = Snapshot(segment, *call.args, **call.kwargs)
         segment(*call.args, **call.kwargs)
         here.restore(keep={name})
-        here.clear_grads()
+        if name not in here.tensors or here.kind(name) != "argument":
+            call = copy_call(*args, **kwargs)  # what was done to an argument in place is part of its history
         leaves = {**here.parameters(), **call.leaves}
-        for leaf in leaves.values():
+        here.clear_grads()
+        for leaf in call.leaves.values():
             leaf.grad = None
+        recorder = Recorder(segment)
         try:
-            output = segment(*call.args, **call.kwargs)
+            output = recorder(*call.args, **call.kwargs)
             grads, _ = _differentiated(output, leaves)
         except Exception:
             return True
-        return not equal_values([t.detach() for t in tensors_in(output)], plain.output) or not (
-            grads.keys() == plain.grads.keys() and all(equal_values(grads[n], plain.grads[n]) for n in grads)
+        return not (
+            equal_values([t.detach() for t in tensors_in(output)], plain.output)
+            and _saved(recorder) == plain.saved
+            and equal_values(grads, plain.grads)
         )
+
+
+def _saved(recorder: Recorder) -> list[tuple]:
+    """Operator and shape of each saved tensor of the first pass."""
+    return [(row.operator, row.shape) for row in recorder.passes[0]]
 
 
 def _told(before, after) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,17 +15,8 @@ from torch.utils.checkpoint import CheckpointError
 
 from recompute_lab.specimens.digits import digit_sequences
 from recompute_lab.specimens.norm_cap import GuardedNormCap, cap_scale, ratios
+from recompute_lab.specimens.threads import threads
 from recompute_lab.specimens.trunk import DigitClassifier, Trunk, exact
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _copied(state: dict) -> dict:
@@ -106,7 +96,7 @@ class DigitRun:
         self._threads = torch.get_num_threads()
         value = gradient = math.nan
         try:
-            with _threads(1):
+            with threads(1):
                 loss = F.cross_entropy(*self.forward())
                 value = loss.item()
                 loss.backward()
@@ -163,7 +153,7 @@ class DigitRun:
         self.history = list(state["history"])
 
     def _noisy(self, tensor: torch.Tensor) -> torch.Tensor:
-        with _threads(self._threads or torch.get_num_threads()):
+        with threads(self._threads or torch.get_num_threads()):
             return self.noise(tensor)
 
     def _count(self, cap: nn.Module, arguments: tuple) -> None:
