@@ -21,6 +21,8 @@ _READS = {
     *("__bool__", "__float__", "__int__", "__index__", "__complex__", "__contains__", "item", "tolist", "numpy"),
     *("__array__", "equal", "allclose", "is_nonzero"),
 }
+# What these give is memory that nobody has written yet: its values say nothing.
+_UNWRITTEN = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
 _LARGEST_READ = 4_096  # elements of a list or an array that are kept
 _LARGEST_INDEX = 1 << 22  # elements of an index tensor that are looked at
 
@@ -92,8 +94,8 @@ class Tracer(TorchFunctionMode):
     def _note(self, name: str, signature: tuple, *results: torch.Tensor) -> None:
         number = len(self.trace.operators)
         self.trace.operators.append((name, signature, *line_outside_torch(sys._getframe(2))))
-        if name.endswith("_") and not name.endswith("__"):  # in place: a counter, which is state and no route
-            return
+        if name in _UNWRITTEN or name.endswith("_") and not name.endswith("__"):
+            return  # in place: a counter, which is state and no route
         for result in results:
             if not (result.is_floating_point() or result.is_complex()) and 0 < result.numel() <= _LARGEST_INDEX:
                 if (digest := digest_of(result)) is not None:
