@@ -103,9 +103,10 @@ def divergence(
     checked(strategy)
     plain = run(PLAIN, segment, args, kwargs, loss)
     try:
-        return compared(plain, run(strategy, segment, args, kwargs, loss), strategy.name)
+        other = run(strategy, segment, args, kwargs, loss)
     except Exception as error:
         return Divergence(strategy.name, effects=list(plain.changed), raised=error)
+    return compared(plain, other, strategy.name)
 
 
 @dataclass

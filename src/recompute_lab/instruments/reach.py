@@ -25,6 +25,7 @@ from recompute_lab.instruments.streams import Stream, generator_stream, is_gener
 
 CONTAINERS = (list, dict, set, deque)
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
+_PLAIN = frozenset(SCALARS)
 ABSENT = object()
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 # Nothing that a segment computes with is kept there, and from some of it everything can be reached.
@@ -155,6 +156,8 @@ class _Walk:
         self.reach.holders.append(Holder("attribute", name, attributes))
         module = isinstance(value, nn.Module)
         for key, attribute in attributes.items():
+            if type(attribute) in _PLAIN:  # most are, and a model has many
+                continue
             if module and key in _REGISTRIES:
                 self.reach.holders.append(Holder("attribute", name, attribute))
                 for child, member in attribute.items():
@@ -162,7 +165,7 @@ class _Walk:
                         self.reach.kinds[join(name, child)] = "parameter" if key == "_parameters" else "buffer"
                     yield join(name, child), member
             elif module and key.endswith("_hooks") and isinstance(attribute, dict):
-                self.note_container(join(name, key), attribute)
+                self.reach.containers.append((join(name, key), attribute))
                 # By their place: torch numbers the hooks of a whole process.
                 yield from ((f"{join(name, key)}[{i}]", hook) for i, hook in enumerate(attribute.values()))
             else:

@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from operator import is_
 from types import FunctionType
 
 import torch
@@ -55,7 +56,10 @@ class Snapshot:
         self._reach = Reach.of(segment, *args, **kwargs)
         self.tensors = self._reach.tensors
         self._holders = [(holder, holder.members()) for holder in self._reach.holders]
-        self._containers = [(name, container, container.copy()) for name, container in self._reach.containers]
+        # A model has hundreds of empty dicts, for hooks; and copying is slow.
+        self._containers = [
+            (n, container, container.copy() if container else ()) for n, container in self._reach.containers
+        ]
         self._cells = [(name, cell, contents(cell)) for name, cell in self._reach.cells]
         self.digested: set[str] = set()
         for name, tensor in sorted(self.tensors.items(), key=lambda item: item[1].numel() * item[1].element_size()):
@@ -122,10 +126,12 @@ class Snapshot:
         """
         changed: dict[str, str] = {}
         for name, container, members in self._containers:
-            if not _same_members(container, members):
+            if (container or members) and not _same_members(container, members):
                 changed[name] = next(kind.__name__ for kind in CONTAINERS if isinstance(container, kind))
         for holder, members in self._holders:
             now = holder.members()
+            if now.keys() == members.keys() and all(map(is_, now.values(), members.values())):
+                continue
             for name in now.keys() | members.keys():
                 if not _same(now.get(name, ABSENT), members.get(name, ABSENT)):
                     label = holder.label(name)
@@ -139,6 +145,10 @@ class Snapshot:
     def moved_streams(self) -> list[str]:
         """Names of the random streams that do not stand where they stood."""
         return [stream.name for stream, state in self._streams if not equal_values(stream.read(), state)]
+
+    def set_switch(self, name: str, position) -> None:
+        """Where `restore` puts the switch of that name."""
+        self._switches[name] = (position, self._switches[name][1])
 
     def moved_context(self) -> list[str]:
         """Names of the context variables (`contextvars`) that stand for something else, or for nothing any more."""
@@ -178,7 +188,8 @@ class Snapshot:
         before.update((name, members) for name, _, members in self._containers)
         before.update((stream.name, state) for stream, state in self._streams)
         before.update((name, position) for name, (position, _) in self._switches.items())
-        return {name: _copied(before.get(name, ABSENT)) for name in names}
+        empty = {name: (type(container),) for name, container, members in self._containers if not members}
+        return {name: empty.get(name) or _copied(before.get(name, ABSENT)) for name in names}
 
     def fingerprints(self, names: Collection[str]) -> dict[str, Callable[[], object]]:
         """For each name a function that gives something cheap to compare: another value once the thing has changed."""
@@ -227,6 +238,9 @@ class Snapshot:
         return list({id(tensor): tensor for tensor in bearers}.values())
 
 
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """True where two tensors agree in shape, dtype and every bit: a NaN equals itself, 0.0 is not -0.0.
 
@@ -238,7 +252,12 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
         return True
     if a.is_quantized:
         return torch.equal(a, b)
-    a, b = (t if t.layout is torch.strided else t.to_dense() for t in (a.detach(), b.detach()))
+    a, b = a.detach(), b.detach()
+    if a.layout is torch.strided and a.is_contiguous() and b.is_contiguous() and not (a.is_complex() or a.is_neg()):
+        integers = _INTEGERS.get(a.element_size())
+        if integers is not None:  # most tensors, and the short way
+            return torch.equal(a.view(integers), b.view(integers))
+    a, b = (t if t.layout is torch.strided else t.to_dense() for t in (a, b))
     return torch.equal(*(t.resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8) for t in (a, b)))
 
 
@@ -332,6 +351,8 @@ def _same(now, before) -> bool:
 def _same_members(container, members) -> bool:
     if len(container) != len(members):
         return False
+    if not members:
+        return True
     if isinstance(container, set):
         return container == members
     if isinstance(container, dict):  # the order too: a cache may keep its oldest entry first

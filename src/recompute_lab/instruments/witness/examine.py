@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import random
+import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -42,7 +45,7 @@ def examine(
     made it raise. Raises TypeError where `segment` cannot be called.
     """
     between = _fitted(between)
-    with warnings_off():
+    with warnings.catch_warnings(action="ignore"):  # reentrant's, of inputs that need no gradient
         if not _differentiable(segment, args, kwargs):
             return _without_gradient(segment, args, kwargs)
         plain = _plain(segment, args, kwargs, loss, between)
@@ -54,8 +57,7 @@ def examine(
         }
         reports = witness.reports
         report = max(reports, key=lambda r: severity(r.verdict), default=Report(name_of(segment)))
-        draws = any(cause.kind == "random stream" for r in reports for cause in r.causes) or _draws(reports)
-        if draws and found["non-reentrant"].verdict == REPLAYABLE:
+        if any(report.drawn for report in reports) and found["non-reentrant"].verdict == REPLAYABLE:
             _again(found, report, segment, args, kwargs, loss, between)
         whole = _tried(NO_EARLY_STOP, plain, segment, args, kwargs, loss, between)
     return _joined(report, found, whole, reports, segment, args, kwargs)
@@ -106,9 +108,10 @@ def _plain(segment, args, kwargs, loss, between) -> Run:
 
 def _tried(strategy: Strategy, plain: Run, segment, args, kwargs, loss, between) -> _Tried:
     try:
-        return _Tried.of(compared(plain, run(strategy, segment, args, kwargs, loss, between), strategy.name))
+        other = run(strategy, segment, args, kwargs, loss, between)
     except Exception as error:
         return _Tried.of(Divergence(strategy.name, effects=list(plain.changed), raised=error))
+    return _Tried.of(compared(plain, other, strategy.name))
 
 
 @dataclass(frozen=True)
@@ -131,9 +134,6 @@ BOUNDED_REENTRANT = _Bounded("reentrant", use_reentrant=True)
 
 def _again(found: dict[str, _Tried], report: Report, segment, args, kwargs, loss, between) -> None:
     """From other places of the random streams: the worst outcome counts."""
-    import random
-    import sys
-
     with kept(process_streams()):
         for seed in range(_TRIES):
             torch.manual_seed(seed)
@@ -148,10 +148,6 @@ def _again(found: dict[str, _Tried], report: Report, segment, args, kwargs, loss
             if found["non-reentrant"].verdict != REPLAYABLE:
                 report.notes.append("the draws decide whether the passes agree: some replays are right by luck")
                 return
-
-
-def _draws(reports: list[Report]) -> bool:
-    return any(report.drawn for report in reports)
 
 
 def _joined(report: Report, found: dict[str, _Tried], whole: _Tried, reports, segment, args, kwargs) -> Report:
@@ -177,33 +173,23 @@ def _stands(cause: Cause, report: Report) -> bool:
 
 
 def _generic(implementation: str, tried: _Tried, segment, args, kwargs) -> Cause:
-    result, only = tried.divergence, _ONLY[implementation]
-    where = begins(segment)
+    """The symptom in a cause's place, where none was found."""
+    result, only, where = tried.divergence, _ONLY[implementation], begins(segment)
     if result.raised is not None:
-        said = " ".join(str(result.raised).split())[:120]
-        return Cause(
-            f"{type(result.raised).__name__}",
-            where,
-            True,
-            said,
-            "see the message; the other implementation runs.",
-            "order",
-            only,
-        )
+        told = " ".join(str(result.raised).split())[:120]
+        return Cause(type(result.raised).__name__, where, True, told, "the message says it.", "order", only)
     if result.missing:
-        names = ", ".join(result.missing[:3])
-        return Cause(
-            f"no gradient for {names}", where, True,
-            f"{implementation} leaves {len(result.missing)} leaves without a gradient that the plain run gives one.",
-            "use the other implementation, or pass and return these tensors as top-level arguments and outputs.", "order", only,
-        )  # fmt: skip
-    if result.changed and tried.verdict == SIDE_EFFECT:
+        told = f"{implementation} gives {len(result.missing)} leaves no gradient that have one in the plain run."
+        repair = "use_reentrant=False, or pass and return these tensors as arguments and outputs of their own."
+        return Cause(f"no gradient for {', '.join(result.missing[:3])}", where, True, told, repair, "order", only)
+    if tried.verdict == SIDE_EFFECT:
         name = result.changed[0]
-        where = mention(segment, args, kwargs, name) or where
-        return Cause(name, where, True, f"it ends up otherwise than in the plain run: {', '.join(result.changed[:3])}.",
-                     "keep the write out of the segment, or out of the recomputation.", "state", only)  # fmt: skip
-    return Cause("gradients that are not the plain run's", where, True, f"off by {result.worst:.1e} of their size.",
-                 "use the other implementation, or cut the segment in halves to find the place.", "order", only)  # fmt: skip
+        told = f"otherwise than after the plain run: {', '.join(result.changed[:3])}."
+        repair = "keep the write out of the segment, or out of the recomputation."
+        return Cause(name, mention(segment, args, kwargs, name) or where, True, told, repair, "state", only)
+    told = f"off by {result.worst:.1e} of their size, for a reason that was not found."
+    repair = "cut the segment in halves to find the place, or use the other implementation."
+    return Cause("gradients that are not the plain run's", where, True, told, repair, "order", only)
 
 
 def _effects(found: dict[str, _Tried]) -> list[str]:
@@ -261,9 +247,3 @@ def _fitted(between: Callable | None) -> Callable | None:
         return between
     taken = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in parameters)
     return lambda *given: between(*given[:taken])
-
-
-def warnings_off():
-    import warnings
-
-    return warnings.catch_warnings(action="ignore")

@@ -13,6 +13,8 @@ from torch import nn
 from recompute_lab.instruments.reach import Reach
 from recompute_lab.instruments.witness.trace import TORCH, is_users, place
 
+_LAYERS = os.path.join(TORCH, "nn", "modules")
+_CALLERS = ("module.py", "container.py")
 _INSTRUMENTS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MOST_LINES = 20_000
 
@@ -20,7 +22,7 @@ _MOST_LINES = 20_000
 def first_writes(run: Callable[[], object], fingerprints: dict[str, Callable[[], object]]) -> dict[str, str]:
     """Run it, and name for each of `fingerprints` the line after which it was first another than before.
 
-    Lines of torch's own files count only where no other line was seen. Nothing else than `run` is executed, and what
+    Lines of torch's own layers count only where no other line was seen. Nothing else than `run` is executed, and what
     it raises ends the search. Whatever traces lines at the time (a debugger, a coverage tool) goes on afterwards.
     """
     found: dict[str, str] = {}
@@ -50,7 +52,9 @@ def first_writes(run: Callable[[], object], fingerprints: dict[str, Callable[[],
 
     def call(frame, event, argument):
         file = frame.f_code.co_filename
-        if file.startswith(_INSTRUMENTS) or not (is_users(file) or file.startswith(TORCH)):
+        if file.startswith(_INSTRUMENTS) or not (is_users(file) or file.startswith(_LAYERS)):
+            return None
+        if file.endswith(_CALLERS):
             return None
         return line
 

@@ -18,36 +18,84 @@ from torch.autograd.graph import saved_tensors_hooks
 from recompute_lab.instruments.digest import digest_of
 from recompute_lab.instruments.isolation import tensors_in
 from recompute_lab.instruments.state import Snapshot
+from recompute_lab.instruments.witness import words
 from recompute_lab.instruments.witness.locate import first_writes
 from recompute_lab.instruments.witness.trace import Trace, Tracer
 
 _SECONDS = 10.0  # for one proof; a step of the user's is waiting
+_ROUNDING = 1e-5  # of an output's size
+_REPEATS = 3  # runs from one state, to see whether they agree
 _CODE = slice(0, 2)  # of a log entry: operator and results; not the line
 
 
 @dataclass(frozen=True)
+class Output:
+    """Of one tensor that a run returned: what tells it from another, without keeping it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    digest: float | None
+    norm: float
+    projection: float
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Output:
+        digest = digest_of(tensor)
+        if digest is None:
+            return cls(tuple(tensor.shape), tensor.dtype, None, 0.0, 0.0)
+        with torch.no_grad():
+            values = tensor.detach().reshape(-1)
+            values = (torch.view_as_real(values).reshape(-1) if values.is_complex() else values).double()
+            weights = torch.linspace(0.5, 1.5, values.numel(), dtype=torch.float64, device=values.device)
+            numbers = torch.stack([digest, values.norm(), (values * weights).sum()]).tolist()
+        return cls(tuple(tensor.shape), tensor.dtype, *numbers)
+
+    def is_close(self, other: Output) -> bool:
+        """Equal up to rounding, as far as two numbers can tell."""
+        if (self.shape, self.dtype) != (other.shape, other.dtype):
+            return False
+        scale = _ROUNDING * max(self.norm, other.norm) * max(1.0, len(self.shape)) or _ROUNDING
+        return abs(self.norm - other.norm) <= scale and abs(self.projection - other.projection) <= scale * 10
+
+
+@dataclass(frozen=True)
 class Signature:
-    """What a run did and gave, to be compared: operators, values read, routes, and the digests of its outputs."""
+    """What a run did and gave, to be compared: operators, values read, routes, and its outputs."""
 
     operators: list[tuple]
     reads: list[object]
     indices: list[tuple[int, float]]
-    outputs: list[float | None]
+    outputs: list[Output]
     ended: str = "returned"
 
     @classmethod
-    def of(cls, trace: Trace, outputs: list[float | None]) -> Signature:
+    def of(cls, trace: Trace, outputs: list[Output]) -> Signature:
         reads = [repr(read.value) for read in trace.reads]
         return cls([entry[_CODE] for entry in trace.operators], reads, trace.index_values(), outputs, trace.ended)
+
+    def is_close(self, other: Signature) -> bool:
+        """The same but for rounding in the outputs."""
+        same = (self.operators, self.reads, self.indices, self.ended) == (
+            other.operators,
+            other.reads,
+            other.indices,
+            other.ended,
+        )
+        return (
+            same and len(self.outputs) == len(other.outputs) and all(map(Output.is_close, self.outputs, other.outputs))
+        )
 
 
 @dataclass
 class Item:
     """Things that are undone together: they belong together, as the statistics of one BatchNorm do."""
 
-    label: str
+    group: tuple
     names: frozenset[str]
-    kind: str
+
+    @property
+    def label(self) -> str:
+        return words.label(self.group, self.names)
 
 
 @dataclass
@@ -56,14 +104,17 @@ class Proof:
 
     `matters` is True where the segment, run in the recomputation's world, does not do what the forward did; None where
     that was not tried. `causes` is the smallest set found, and `proven` says whether undoing it is enough. `repeatable`
-    is False where two runs from one state differ. `written` names what a forward changes, `lines` where. `off` is the
-    relative difference of the outputs.
+    is False where two runs from one state differ, `kernels` True where they no longer do with deterministic kernels.
+    `written` names what a forward changes, with its kind, `lines` where, `graphs` which of it holds a tensor with a
+    history. `off` is the relative difference of the outputs, `runs` how often the segment ran, `unfinished` a sentence
+    on what was not tried.
     """
 
     matters: bool | None = None
     proven: bool = False
     causes: list[Item] = field(default_factory=list)
     repeatable: bool = True
+    kernels: bool = False
     written: dict[str, str] = field(default_factory=dict)
     graphs: set[str] = field(default_factory=set)
     lines: dict[str, str] = field(default_factory=dict)
@@ -102,21 +153,48 @@ class Laboratory:
         proof, now = self.proof, Snapshot(self.segment, *self.args, **self.kwargs)
         try:
             restored = self._run(frozenset(), watch=True)
-            again = self._run(frozenset())
-            proof.repeatable = restored == again
-            everything = frozenset().union(*(item.names for item in items)) if items else frozenset()
-            as_found = self._run(everything, compare=True) if items else restored
-            proof.matters = as_found != self.reference
-            if proof.matters and restored == self.reference and items:
-                proof.proven = True
-                proof.causes = self._smallest(items)
-            if restored != self.reference:
-                proof.matters = True
+            self._expect_repeats(restored, _REPEATS)
+            if restored != self.reference and (not items or restored.is_close(self.reference)):
+                self._not_repeatable()
+            proof.matters = not self._same(restored)
+            if items and not proof.matters:
+                self._undo(items)
+                if proof.proven and not self._expect_repeats(restored, 1):
+                    self._undo(items)  # the segment races, as is seen only now: rounding is no difference
         except _OutOfTime:
             proof.unfinished = f"the experiments were stopped after {proof.runs} runs"
         finally:
             now.restore()
         return proof
+
+    def _undo(self, items: list[Item]) -> None:
+        """With everything as the recomputation found it; then the smallest set that has to be undone."""
+        everything = frozenset().union(*(item.names for item in items))
+        self.proof.matters = not self._same(self._run(everything, compare=True))
+        self.proof.causes = self._smallest(items) if self.proof.matters else []
+        self.proof.proven = self.proof.matters
+
+    def _expect_repeats(self, first: Signature, times: int) -> bool:
+        repeats = all(self._run(frozenset()) == first for _ in range(times))
+        if not repeats:
+            self._not_repeatable()
+        return repeats
+
+    def _not_repeatable(self) -> None:
+        if self.proof.repeatable:
+            self.proof.repeatable = False
+            self.proof.kernels = self._repeatable_with_deterministic_kernels()
+
+    def _repeatable_with_deterministic_kernels(self) -> bool:
+        mode = torch.get_deterministic_debug_mode()
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            self.forward.set_switch("determinism", torch.get_deterministic_debug_mode())
+            first = self._run(frozenset())
+            return all(self._run(frozenset()) == first for _ in range(_REPEATS))
+        finally:
+            self.forward.set_switch("determinism", mode)
+            torch.set_deterministic_debug_mode(mode)
 
     def lines(self, names: list[str]) -> dict[str, str]:
         """Where a forward writes each of `names`: "file.py:12"."""
@@ -139,7 +217,7 @@ class Laboratory:
             names = frozenset().union(*(item.names for item in group))
             if len(items) == 1:
                 return items
-            if self._run(left | names) == self.reference:
+            if self._same(self._run(left | names)):
                 left |= names
             elif len(group) == 1:
                 needed.append(group[0])
@@ -147,6 +225,10 @@ class Laboratory:
                 half = len(group) // 2
                 todo += [group[half:], group[:half]]
         return needed
+
+    def _same(self, run: Signature) -> bool:
+        """As the forward; up to rounding where no two runs agree to the last bit."""
+        return run == self.reference or (not self.proof.repeatable and run.is_close(self.reference))
 
     def _run(self, left: frozenset[str], watch: bool = False, compare: bool = False) -> Signature:
         """One run from the forward's world, in which `left` is as the recomputation found it."""
@@ -164,10 +246,10 @@ class Laboratory:
             self._plain_output = [t.detach().clone() for t in output]
         if compare:
             self.proof.off = _off(self._plain_output, output)
-        return Signature.of(trace, digests(output))
+        return Signature.of(trace, list(map(Output.of, output)))
 
     def _call(self, trace: Trace) -> list[torch.Tensor]:
-        # The innermost hooks are the ones that are asked: the checkpoint in whose recomputation this may be counts none.
+        # Only the innermost hooks are asked: a checkpoint in whose recomputation this may be counts none of it.
         with saved_tensors_hooks(lambda t: t.detach(), lambda t: t), torch.enable_grad(), self.surroundings():
             try:
                 with Tracer(trace):
@@ -181,14 +263,6 @@ class Laboratory:
 
 class _OutOfTime(Exception):
     pass
-
-
-def digests(outputs: list[torch.Tensor]) -> list[float | None]:
-    """Of each output, shape, dtype and a digest of its bits."""
-    found = [digest_of(t) for t in outputs]
-    return [
-        (tuple(t.shape), str(t.dtype), None if d is None else float(d)) for t, d in zip(outputs, found, strict=True)
-    ]
 
 
 def _off(baseline: list[torch.Tensor], other: list[torch.Tensor]) -> float | None:

@@ -111,7 +111,7 @@ def causes(hints: Hints, proven: bool = False) -> list[tuple[str, Cause]]:
         add(
             "silent",
             "frozen input: no argument has requires_grad=True",
-            "reentrant joins the graph by its arguments: none requires grad, so the segment's parameters get no gradient.",
+            "reentrant joins the graph by its arguments: none requires grad, so no parameter gets a gradient.",
             "use_reentrant=False, or x.requires_grad_() on the input.",
         )
     if hints.outputs_without_grad and not hints.frozen_input:

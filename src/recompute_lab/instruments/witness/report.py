@@ -135,5 +135,9 @@ def worst(reports: Iterable[Report]) -> Report | None:
     return max(reports, key=lambda r: (severity(r.verdict), sum(c.proven for c in r.causes)), default=None)
 
 
+def _indented(text: str) -> list[str]:
+    return textwrap.wrap(text, _COLUMNS, initial_indent="     ", subsequent_indent="     ", max_lines=2)
+
+
 def _cut(line: str) -> str:
     return line if len(line) <= _COLUMNS else line[: _COLUMNS - 4] + " ..."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from dataclasses import dataclass, field
@@ -107,7 +108,7 @@ def line_outside_torch(frame: FrameType | None) -> tuple[CodeType, int]:
     first = frame
     while frame is not None:
         file = frame.f_code.co_filename
-        if file.startswith(_INSTRUMENTS):
+        if _is_instruments(file):
             break
         if is_users(file):
             return frame.f_code, frame.f_lineno
@@ -115,11 +116,17 @@ def line_outside_torch(frame: FrameType | None) -> tuple[CodeType, int]:
     return first.f_code, first.f_lineno
 
 
+@functools.cache
 def is_users(file: str) -> bool:
     """Neither torch's nor Python's own. Installed packages count as the user's."""
     if file.startswith(TORCH) or file.startswith("<") and not file.startswith(("<stdin", "<ipython")):
         return False
     return not file.startswith(_PYTHON) or "site-packages" in file or "dist-packages" in file
+
+
+@functools.cache
+def _is_instruments(file: str) -> bool:
+    return file.startswith(_INSTRUMENTS)
 
 
 def place(code: CodeType, line: int) -> str:

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
@@ -18,8 +19,9 @@ from torch.utils.checkpoint import CheckpointError
 from recompute_lab.instruments.isolation import tensors_in
 from recompute_lab.instruments.own_checkpoint import autocast_now
 from recompute_lab.instruments.state import Snapshot
-from recompute_lab.instruments.witness import conclude, reentrant
-from recompute_lab.instruments.witness.proof import Laboratory, Proof, Signature, digests, entered
+from recompute_lab.instruments.witness import conclude, reentrant, words
+from recompute_lab.instruments.witness.casts import CastCounter, autocast_is_on
+from recompute_lab.instruments.witness.proof import Laboratory, Output, Proof, Signature, entered
 from recompute_lab.instruments.witness.report import Report, worst
 from recompute_lab.instruments.witness.trace import Trace, Tracer
 
@@ -55,6 +57,8 @@ class Call:
     seconds: float = 0.0
     stop_swallowed: bool = False
     unpacked_twice: bool = False
+    casts: int | None = None
+    casts_again: int = 0
     hints: reentrant.Hints = field(default_factory=reentrant.Hints)
     raised: str = ""
     proof: Proof | None = None
@@ -97,8 +101,8 @@ class Witness:
         found = worst(self.reports)
         if found is None:
             raise RuntimeError(
-                "the witness has seen no recomputation yet: call `backward()` after the checkpointed forward. A segment "
-                "that saves no tensor is never run again."
+                "the witness has seen no recomputation yet: call `backward()` after the checkpointed forward. A "
+                "segment that saves no tensor is never run again."
             )
         return found
 
@@ -136,8 +140,9 @@ class Witness:
         call.found = None
 
     def _proven(self, call: Call) -> Proof | None:
-        items = conclude.items_of(call)
-        key = (call.label, tuple(sorted(item.label for item in items)), conclude.mismatch(call) is not None)
+        items = conclude.items_of(call.differs)
+        parted = conclude.mismatch(call.forward, call.recomputation) is not None
+        key = (call.label, tuple(sorted(item.label for item in items)), parted)
         with self._lock:
             known = self._proofs.setdefault(key, [])
         if known and len(known) >= _MOST_PROOFS:
@@ -173,17 +178,19 @@ class _Forward:
         call.surroundings = lambda: entered(autocast(), *modes[-1:])
         call.hints = reentrant.at_entry(call.before, call.args, call.kwargs, bool(modes), self._witness._captured)
         self._began = time.perf_counter()
-        self._tracer = Tracer(call.forward)
-        self._tracer.__enter__()
+        self._modes = ExitStack()
+        self._modes.enter_context(Tracer(call.forward))
+        self._counter = self._modes.enter_context(CastCounter()) if autocast_is_on() else None
 
     def __exit__(self, kind, error, traceback) -> None:
         call = self._call
-        self._tracer.__exit__(kind, error, traceback)
+        self._modes.close()
+        call.casts = self._counter.casts if self._counter else None
         call.seconds = time.perf_counter() - self._began
         call.forward.ended = "returned" if kind is None else kind.__name__
         seen = _local(sys._getframe(1), "ret", among="checkpoint")
         if seen is not None and kind is None:
-            call.outputs = digests(tensors_in(seen[0]))
+            call.outputs = list(map(Output.of, tensors_in(seen[0])))
             reentrant.at_exit(call.hints, seen[0], call.args)
 
 
@@ -197,23 +204,28 @@ class _Recomputation:
         call = self._call
         call.recomputed += 1
         call.differs = conclude.differences(call.before)
-        call.found = Snapshot.within(self._witness._most_bytes, call.segment, call.args, call.kwargs)
+        call.found = call.before  # where nothing differs, it is the same state
+        if call.differs:
+            call.found = Snapshot.within(self._witness._most_bytes, call.segment, call.args, call.kwargs)
         if threading.get_ident() != call.thread:
             call.hints.other_thread = True
         reentrant.at_recomputation(call.hints, sys._getframe(1))
         self._watch_the_comparison()
         call.recomputation = Trace()
-        self._tracer = Tracer(call.recomputation)
-        self._tracer.__enter__()
+        self._modes = ExitStack()
+        self._modes.enter_context(Tracer(call.recomputation))
+        self._counter = self._modes.enter_context(CastCounter()) if call.casts is not None else None
 
     def __exit__(self, kind, error, traceback) -> None:
         call = self._call
-        self._tracer.__exit__(kind, error, traceback)
+        self._modes.close()
+        if self._counter:
+            call.casts_again = self._counter.casts - call.casts
         stopped = kind is not None and kind.__name__ == _STOPPED
         call.recomputation.ended = "stopped early" if stopped else "returned" if kind is None else kind.__name__
         call.again = conclude.differences(call.found)
         if call.options.get("preserve_rng_state", True):
-            call.again = {n: k for n, k in call.again.items() if not conclude.is_torchs_stream(n)}
+            call.again = {n: k for n, k in call.again.items() if not words.is_torchs_stream(n)}
         call.stop_swallowed = not stopped and self._stop_was_raised()
         if kind is not None and not stopped:
             self._witness._conclude(call, error)
