@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 
 from recompute_lab.instruments.digest import digest_of
 
@@ -78,6 +79,8 @@ class Tracer(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
+        if _packs(sys._getframe(1).f_code.co_filename):
+            return result
         name = getattr(function, "__name__", "?")
         if name == "__get__":  # a property: shape, dtype, grad
             return result
@@ -122,6 +125,14 @@ def is_users(file: str) -> bool:
     if file.startswith(TORCH) or file.startswith("<") and not file.startswith(("<stdin", "<ipython")):
         return False
     return not file.startswith(_PYTHON) or "site-packages" in file or "dist-packages" in file
+
+
+@functools.cache
+def _packs(file: str) -> bool:
+    """What checkpointing's hooks do, and these instruments', where a tensor is saved. A mode sees it where a custom
+    autograd function saves.
+    """
+    return file == checkpoint.__file__ or _is_instruments(file)
 
 
 @functools.cache
