@@ -46,9 +46,9 @@ def mismatch(first: Trace, second: Trace) -> tuple[int, str] | None:
             return number, f"{a[0]} in forward, {b[0]} in recomputation"
         if a[1] != b[1]:
             return number, f"{a[0]} gives another shape or dtype"
-    before = dict(first.index_values())
-    for number, digest in second.index_values():
-        if number in before and before[number] != digest:
+    # In their order, and not by number: a sort gives two tensors of whole numbers.
+    for (number, before), (other, after) in zip(first.index_values(), second.index_values(), strict=False):
+        if number == other and before != after:
             return number, f"{first.name(number)} gives other whole numbers: another route, or mask"
     counts = len(first.operators), len(second.operators)
     if counts[1] > counts[0] or (second.ended == "returned" and counts[1] < counts[0]):

@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 import torch
 import torch.utils.checkpoint
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 
 from recompute_lab.instruments.digest import digest_of
 
@@ -23,6 +24,8 @@ _READS = {
     *("__bool__", "__float__", "__int__", "__index__", "__complex__", "__contains__", "item", "tolist", "numpy"),
     *("__array__", "equal", "allclose", "is_nonzero"),
 }
+# What these give is memory that nobody has written yet: its values say nothing.
+_UNWRITTEN = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
 _LARGEST_READ = 4_096  # elements of a list or an array that are kept
 _LARGEST_INDEX = 1 << 22  # elements of an index tensor that are looked at
 
@@ -77,6 +80,8 @@ class Tracer(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
+        if _packs(sys._getframe(1).f_code.co_filename):
+            return result
         name = getattr(function, "__name__", "?")
         # A property (shape, dtype, grad); or not the segment's: torch's own pack hook, a witness further in.
         if name == "__get__" or _is_machinery(sys._getframe(1).f_code.co_filename):
@@ -95,8 +100,8 @@ class Tracer(TorchFunctionMode):
     def _note(self, name: str, signature: tuple, *results: torch.Tensor) -> None:
         number = len(self.trace.operators)
         self.trace.operators.append((name, signature, *line_outside_torch(sys._getframe(2))))
-        if name.endswith("_") and not name.endswith("__"):  # in place: a counter, which is state and no route
-            return
+        if name in _UNWRITTEN or name.endswith("_") and not name.endswith("__"):
+            return  # in place: a counter, which is state and no route
         for result in results:
             if not (result.is_floating_point() or result.is_complex()) and 0 < result.numel() <= _LARGEST_INDEX:
                 if (digest := digest_of(result)) is not None:
@@ -122,6 +127,14 @@ def is_users(file: str) -> bool:
     if file.startswith(TORCH) or file.startswith("<") and not file.startswith(("<stdin", "<ipython")):
         return False
     return not file.startswith(_PYTHON) or "site-packages" in file or "dist-packages" in file
+
+
+@functools.cache
+def _packs(file: str) -> bool:
+    """What checkpointing's hooks do, and these instruments', where a tensor is saved. A mode sees it where a custom
+    autograd function saves.
+    """
+    return file == checkpoint.__file__ or _is_instruments(file)
 
 
 @functools.cache
