@@ -25,7 +25,8 @@ def differences(before: Snapshot) -> dict[str, str]:
 
 def written_anew(found: Snapshot) -> dict[str, str]:
     """What differs in value: who assigns an equal tuple or tensor once more has changed nothing."""
-    differs = differences(found)
+    if not (differs := differences(found)):
+        return {}
     now, before = found.values_now(differs), found.values_before(differs)
     # Of a context variable no value is known.
     return {n: kind for n, kind in differs.items() if now[n] is ABSENT or not equal_values(now[n], before[n])}

@@ -76,6 +76,7 @@ class Tracer(TorchFunctionMode):
     def __init__(self, trace: Trace):
         super().__init__()
         self.trace = trace
+        self._entries: dict[tuple, tuple] = {}  # equal ones are kept once: a long log is no work for the collector
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
@@ -96,7 +97,8 @@ class Tracer(TorchFunctionMode):
 
     def _note(self, name: str, signature: tuple, *results: torch.Tensor) -> None:
         number = len(self.trace.operators)
-        self.trace.operators.append((name, signature, *line_outside_torch(sys._getframe(2))))
+        entry = name, signature, *line_outside_torch(sys._getframe(2))
+        self.trace.operators.append(self._entries.setdefault(entry, entry))
         if name in _UNWRITTEN or name.endswith("_") and not name.endswith("__"):
             return  # in place: a counter, which is state and no route
         for result in results:

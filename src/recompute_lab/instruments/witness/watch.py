@@ -257,22 +257,22 @@ class _Recomputation:
             witness._conclude(call, None)
 
         frame.check_recomputed_tensors_match = compared
+        twice = partial(_unpacked_twice, witness, call)
         for reference in frame.weak_holders:
             if (holder := reference()) is not None:
-                holder.handles = _Handles(holder.handles, partial(_unpacked_twice, witness, call))
+                holder.handles = _Handles(holder.handles)
+                holder.handles.twice = twice
 
 
 class _Handles(dict):
     """Of a saved tensor: where its recomputed value is. torch puts None there once it has been handed out."""
 
-    def __init__(self, handles: dict, twice: Callable[[], None]):
-        super().__init__(handles)
-        self._twice = twice
+    __slots__ = ("twice",)
 
     def __getitem__(self, gid):
         handle = super().__getitem__(gid)
         if handle is None:
-            self._twice()
+            self.twice()
         return handle
 
 
