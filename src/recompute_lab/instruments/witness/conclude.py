@@ -76,6 +76,8 @@ def is_suspicious(call) -> bool:
 def report_of(call) -> Report:
     """The report of a watched call; its verdict for the reentrant implementation is what that would do."""
     proof, parted = call.proof or Proof(), mismatch(call.forward, call.recomputation)
+    if call.stop_swallowed:  # they part where the handler goes on, after all that was to be recomputed
+        parted = None
     broken = bool(call.raised or parted or proof.matters)
     verdict = LOUD if call.raised else SILENT if broken else REPLAYABLE
     causes = _protocol(call)
