@@ -348,8 +348,10 @@ def _members(container):
 def _same(now, before) -> bool:
     if now is before:
         return True
+    if type(now) is not type(before) or type(now) not in SCALARS:
+        return False
     # repr, since a NaN is the same as a NaN, and 0.0 is not -0.0
-    return type(now) is type(before) and isinstance(now, SCALARS) and repr(now) == repr(before)
+    return repr(now) == repr(before) if isinstance(now, float | complex) else now == before
 
 
 def _is_empty(container) -> bool:
@@ -363,7 +365,7 @@ def _same_members(container, members) -> bool:
     if len(now) != len(members):
         return False
     if isinstance(now, set):
-        return now == members
+        return set(map(id, now)) == set(map(id, members)) or now == members
     if isinstance(now, dict):  # the order too: a cache may keep its oldest entry first
         return all(map(_same, now, members)) and all(map(_same, now.values(), members.values()))
     return all(map(_same, now, members))

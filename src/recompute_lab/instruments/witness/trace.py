@@ -10,8 +10,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import torch
+import torch.utils.checkpoint
 from torch.overrides import TorchFunctionMode
-from torch.utils import checkpoint
 
 from recompute_lab.instruments.digest import digest_of
 
@@ -79,10 +79,9 @@ class Tracer(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        if _packs(sys._getframe(1).f_code.co_filename):
-            return result
         name = getattr(function, "__name__", "?")
-        if name == "__get__":  # a property: shape, dtype, grad
+        # A property (shape, dtype, grad); or not the segment's: torch's own pack hook, a witness further in.
+        if name == "__get__" or _is_machinery(sys._getframe(1).f_code.co_filename):
             return result
         if isinstance(result, torch.Tensor):
             signature = (result.shape, result.dtype)
@@ -128,16 +127,14 @@ def is_users(file: str) -> bool:
 
 
 @functools.cache
-def _packs(file: str) -> bool:
-    """What checkpointing's hooks do, and these instruments', where a tensor is saved. A mode sees it where a custom
-    autograd function saves.
-    """
-    return file == checkpoint.__file__ or _is_instruments(file)
+def _is_instruments(file: str) -> bool:
+    return file.startswith(_INSTRUMENTS)
 
 
 @functools.cache
-def _is_instruments(file: str) -> bool:
-    return file.startswith(_INSTRUMENTS)
+def _is_machinery(file: str) -> bool:
+    """Checkpointing's hooks and these instruments': a mode sees what they do where a custom function saves a tensor."""
+    return file == torch.utils.checkpoint.__file__ or file.startswith(_INSTRUMENTS)
 
 
 def place(code: CodeType, line: int) -> str:
