@@ -27,6 +27,8 @@ from recompute_lab.instruments.reach import (
     Reach,
     attributes_of,
     contents,
+    fill,
+    members_of,
     tensor_of,
 )
 from recompute_lab.instruments.streams import Stream, process_streams
@@ -56,8 +58,10 @@ class Snapshot:
         self._reach = Reach.of(segment, *args, **kwargs)
         self.tensors = self._reach.tensors
         self._holders = [(holder, holder.members()) for holder in self._reach.holders]
+        # A model has hundreds of empty dicts, for hooks; and copying is slow.
         self._containers = [
-            (n, container, container.copy() if container else ()) for n, container in self._reach.containers
+            (n, container, () if _is_empty(container) else members_of(container))
+            for n, container in self._reach.containers
         ]
         self._cells = [(name, cell, contents(cell)) for name, cell in self._reach.cells]
         self.digested: set[str] = set()
@@ -125,7 +129,7 @@ class Snapshot:
         """
         changed: dict[str, str] = {}
         for name, container, members in self._containers:
-            if (container or members) and not _same_members(container, members):
+            if (members or not _is_empty(container)) and not _same_members(container, members):
                 changed[name] = next(kind.__name__ for kind in CONTAINERS if isinstance(container, kind))
         for holder, members in self._holders:
             now = holder.members()
@@ -337,7 +341,8 @@ def _position(stream: Stream):
 
 
 def _members(container):
-    return [id(member) for member in (container.values() if isinstance(container, dict) else container)]
+    held = members_of(container)
+    return [id(member) for member in (held.values() if isinstance(held, dict) else held)]
 
 
 def _same(now, before) -> bool:
@@ -349,34 +354,26 @@ def _same(now, before) -> bool:
     return repr(now) == repr(before) if isinstance(now, float | complex) else now == before
 
 
+def _is_empty(container) -> bool:
+    return not container if type(container) in CONTAINERS else not members_of(container)
+
+
 def _same_members(container, members) -> bool:
-    if len(container) != len(members):
+    if _is_empty(container) or not members:
+        return _is_empty(container) and not members
+    now = members_of(container)
+    if len(now) != len(members):
         return False
-    if not members:
-        return True
-    if isinstance(container, set):
-        return set(map(id, container)) == set(map(id, members)) or container == members
-    if isinstance(container, dict):  # the order too: a cache may keep its oldest entry first
-        return all(map(_same, container, members)) and all(map(_same, container.values(), members.values()))
-    return all(map(_same, container, members))
-
-
-def _copy_of(container):
-    """A copy of a list, dict, set or deque, made without running a method of a subclass of somebody's own."""
-    return _own(container).copy(container) if container else ()  # a model has hundreds of empty dicts, for hooks
-
-
-def _own(container) -> type:
-    """The class of Python's own that it is, or is derived from: OrderedDict, deque, dict ..."""
-    return next(base for base in type(container).__mro__ if base.__module__ in ("builtins", "collections"))
+    if isinstance(now, set):
+        return set(map(id, now)) == set(map(id, members)) or now == members
+    if isinstance(now, dict):  # the order too: a cache may keep its oldest entry first
+        return all(map(_same, now, members)) and all(map(_same, now.values(), members.values()))
+    return all(map(_same, now, members))
 
 
 def _refill(container, members) -> None:
-    if _same_members(container, members):  # leave it alone: the caller may be iterating over it
-        return
-    own = _own(container)
-    own.clear(container)
-    (own.update if isinstance(container, dict | set) else own.extend)(container, members)
+    if not _same_members(container, members):  # else leave it alone: the caller may be iterating over it
+        fill(container, members)
 
 
 def _reassign(holder: Holder, members: dict, keep: Collection[str]) -> None:
@@ -403,8 +400,11 @@ def _copied(value, inside: tuple[int, ...] = ()):
         return "..."
     attributes = None if isinstance(value, FunctionType) else attributes_of(value)
     members = value if attributes is None else attributes
-    if not isinstance(members, (*CONTAINERS, tuple)) or isinstance(members, set):
-        return members.copy() if isinstance(members, set) else members
+    if not isinstance(members, (*CONTAINERS, tuple)):
+        return members
+    members = members if isinstance(members, tuple) else members_of(members)
+    if isinstance(members, set):
+        return members
     members = members.items() if isinstance(members, dict) else members
     return type(value), *(_copied(member, (*inside, id(value))) for member in members)
 

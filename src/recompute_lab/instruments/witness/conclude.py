@@ -106,7 +106,7 @@ def report_of(call) -> Report:
 def _state(call, proof: Proof) -> list[Cause]:
     """What the experiments have shown to be the cause; without experiments, all that differs."""
     if proof.proven:
-        return [_read(call, proof, item, True) for item in proof.causes]
+        return [_read(call, proof, item, item not in proof.untried) for item in proof.causes]
     return [_read(call, proof, item, False) for item in items_of(call.differs)] if proof.matters is None else []
 
 

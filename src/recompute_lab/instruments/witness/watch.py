@@ -29,6 +29,7 @@ from recompute_lab.instruments.witness.trace import Trace, Tracer
 _TORCHS_CHECKPOINT = torch.utils.checkpoint.__file__
 _DEEP = 40  # stack frames between torch's checkpoint and the witness's contexts
 _MOST_PROOFS = 8  # per segment: an unrepaired fault shows itself in every step
+_MOST_LINES = 12  # looked for: a report has room for fewer, and each costs a look after each line
 _STOPPED = "_StopRecomputationError"
 
 
@@ -158,7 +159,11 @@ class Witness:
             most_bytes=self._most_bytes,
         )  # fmt: skip
         proof = laboratory.prove(items)
-        proof.lines = laboratory.lines([n for n in proof.written if n in call.differs or n in call.again])
+        causes = [name for item in proof.causes for name in sorted(item.names)]
+        written = [
+            n for n in (*causes, *proof.written) if n in proof.written and (n in call.differs or n in call.again)
+        ]
+        proof.lines = laboratory.lines([*dict.fromkeys(written)][:_MOST_LINES])
         known.append(proof)
         return proof
 
