@@ -45,10 +45,10 @@ class ClassAttributes(MutableMapping):
         return vars(self._owner)[name]
 
     def __setitem__(self, name: str, value) -> None:
-        setattr(self._owner, name, value)
+        type.__setattr__(self._owner, name, value)
 
     def __delitem__(self, name: str) -> None:
-        delattr(self._owner, name)
+        type.__delattr__(self._owner, name)
 
     def __iter__(self) -> Iterator[str]:
         return iter([name for name in vars(self._owner) if not name.startswith("__")])

@@ -56,7 +56,6 @@ class Snapshot:
         self._reach = Reach.of(segment, *args, **kwargs)
         self.tensors = self._reach.tensors
         self._holders = [(holder, holder.members()) for holder in self._reach.holders]
-        # A model has hundreds of empty dicts, for hooks; and copying is slow.
         self._containers = [
             (n, container, container.copy() if container else ()) for n, container in self._reach.containers
         ]
@@ -344,8 +343,10 @@ def _members(container):
 def _same(now, before) -> bool:
     if now is before:
         return True
+    if type(now) is not type(before) or type(now) not in SCALARS:
+        return False
     # repr, since a NaN is the same as a NaN, and 0.0 is not -0.0
-    return type(now) is type(before) and isinstance(now, SCALARS) and repr(now) == repr(before)
+    return repr(now) == repr(before) if isinstance(now, float | complex) else now == before
 
 
 def _same_members(container, members) -> bool:
@@ -354,17 +355,28 @@ def _same_members(container, members) -> bool:
     if not members:
         return True
     if isinstance(container, set):
-        return container == members
+        return set(map(id, container)) == set(map(id, members)) or container == members
     if isinstance(container, dict):  # the order too: a cache may keep its oldest entry first
         return all(map(_same, container, members)) and all(map(_same, container.values(), members.values()))
     return all(map(_same, container, members))
 
 
+def _copy_of(container):
+    """A copy of a list, dict, set or deque, made without running a method of a subclass of somebody's own."""
+    return _own(container).copy(container) if container else ()  # a model has hundreds of empty dicts, for hooks
+
+
+def _own(container) -> type:
+    """The class of Python's own that it is, or is derived from: OrderedDict, deque, dict ..."""
+    return next(base for base in type(container).__mro__ if base.__module__ in ("builtins", "collections"))
+
+
 def _refill(container, members) -> None:
     if _same_members(container, members):  # leave it alone: the caller may be iterating over it
         return
-    container.clear()
-    (container.update if isinstance(container, dict | set) else container.extend)(members)
+    own = _own(container)
+    own.clear(container)
+    (own.update if isinstance(container, dict | set) else own.extend)(container, members)
 
 
 def _reassign(holder: Holder, members: dict, keep: Collection[str]) -> None:

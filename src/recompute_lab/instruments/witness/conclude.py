@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from recompute_lab.instruments.checkpointing import Mismatch
-from recompute_lab.instruments.state import Snapshot
+from recompute_lab.instruments.reach import ABSENT
+from recompute_lab.instruments.state import Snapshot, equal_values
 from recompute_lab.instruments.witness import reentrant, words
 from recompute_lab.instruments.witness.locate import begins, codes_of, mention
 from recompute_lab.instruments.witness.proof import Item, Proof
@@ -22,6 +23,14 @@ def differences(before: Snapshot) -> dict[str, str]:
     return found | {name: "context variable" for name in before.moved_context()}
 
 
+def written_anew(found: Snapshot) -> dict[str, str]:
+    """What differs in value: who assigns an equal tuple or tensor once more has changed nothing."""
+    differs = differences(found)
+    now, before = found.values_now(differs), found.values_before(differs)
+    # Of a context variable no value is known.
+    return {n: kind for n, kind in differs.items() if now[n] is ABSENT or not equal_values(now[n], before[n])}
+
+
 def items_of(differs: dict[str, str]) -> list[Item]:
     """What differs, with what belongs together taken together."""
     groups: dict[tuple, list[str]] = {}
@@ -37,9 +46,9 @@ def mismatch(first: Trace, second: Trace) -> tuple[int, str] | None:
             return number, f"{a[0]} in forward, {b[0]} in recomputation"
         if a[1] != b[1]:
             return number, f"{a[0]} gives another shape or dtype"
-    before = dict(first.index_values())
-    for number, digest in second.index_values():
-        if number in before and before[number] != digest:
+    # In their order, and not by number: a sort gives two tensors of whole numbers.
+    for (number, before), (other, after) in zip(first.index_values(), second.index_values(), strict=False):
+        if number == other and before != after:
             return number, f"{first.name(number)} gives other whole numbers: another route, or mask"
     counts = len(first.operators), len(second.operators)
     if counts[1] > counts[0] or (second.ended == "returned" and counts[1] < counts[0]):
@@ -84,6 +93,7 @@ def report_of(call) -> Report:
         causes=[cause for _, cause in causes + only],
         effect=_effect(call, proof, parted),
         notes=_notes(call, proof),
+        watched=True,
     )
     streams = {n for n, kind in (call.differs | call.again).items() if kind == "random stream"}
     report.drawn = sorted(n for n in streams if not words.is_torchs_stream(n))

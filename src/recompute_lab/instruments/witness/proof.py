@@ -7,6 +7,8 @@ left so without a difference is no cause, and what remains is a smallest set.
 
 from __future__ import annotations
 
+import contextvars
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -140,17 +142,20 @@ class Laboratory:
         surroundings: Callable,
         reference: Signature,
         seconds: float = _SECONDS,
+        most_bytes: float = math.inf,
     ):
         self.segment, self.args, self.kwargs = segment, args, kwargs
         self.forward, self.recomputation = forward, recomputation
         self.surroundings, self.reference = surroundings, reference
+        self._most_bytes = most_bytes
         self._until = time.monotonic() + seconds
+        self._context = contextvars.copy_context()  # a variable that is not set cannot be unset, but by leaving one
         self._plain_output: list[torch.Tensor] = []
         self.proof = Proof()
 
     def prove(self, items: list[Item]) -> Proof:
         """Raises nothing of the segment's: what it raises in an experiment is one of its outcomes."""
-        proof, now = self.proof, Snapshot(self.segment, *self.args, **self.kwargs)
+        proof, now = self.proof, self._state()
         try:
             restored = self._run(frozenset(), watch=True)
             self._expect_repeats(restored, _REPEATS)
@@ -198,14 +203,17 @@ class Laboratory:
 
     def lines(self, names: list[str]) -> dict[str, str]:
         """Where a forward writes each of `names`: "file.py:12"."""
-        now = Snapshot(self.segment, *self.args, **self.kwargs)
+        now = self._state()
         try:
             self.forward.restore()
-            here = Snapshot(self.segment, *self.args, **self.kwargs)
+            here = self._state()
             looks = here.fingerprints(names)
             return first_writes(lambda: self._call(Trace()), looks)
         finally:
             now.restore()
+
+    def _state(self) -> Snapshot:
+        return Snapshot.within(self._most_bytes, self.segment, self.args, self.kwargs)
 
     def _smallest(self, items: list[Item]) -> list[Item]:
         """Drop what can stay as the recomputation found it; halves first, so that many things need few runs."""
@@ -235,6 +243,9 @@ class Laboratory:
         if time.monotonic() > self._until:
             raise _OutOfTime
         self.proof.runs += 1
+        return self._context.copy().run(self._run_there, left, watch, compare)
+
+    def _run_there(self, left: frozenset[str], watch: bool, compare: bool) -> Signature:
         self.recomputation.restore()
         self.forward.restore(keep=left)
         trace = Trace()

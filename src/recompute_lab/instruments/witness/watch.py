@@ -21,6 +21,7 @@ from recompute_lab.instruments.own_checkpoint import autocast_now
 from recompute_lab.instruments.state import Snapshot
 from recompute_lab.instruments.witness import conclude, reentrant, words
 from recompute_lab.instruments.witness.casts import CastCounter, autocast_is_on
+from recompute_lab.instruments.witness.locate import begins
 from recompute_lab.instruments.witness.proof import Laboratory, Output, Proof, Signature, entered
 from recompute_lab.instruments.witness.report import Report, worst
 from recompute_lab.instruments.witness.trace import Trace, Tracer
@@ -154,6 +155,7 @@ class Witness:
         laboratory = Laboratory(
             call.segment, call.args, call.kwargs, call.before, call.found, call.surroundings,
             Signature.of(call.forward, call.outputs), seconds=max(2.0, 40 * call.seconds),
+            most_bytes=self._most_bytes,
         )  # fmt: skip
         proof = laboratory.prove(items)
         proof.lines = laboratory.lines([n for n in proof.written if n in call.differs or n in call.again])
@@ -209,7 +211,8 @@ class _Recomputation:
             call.found = Snapshot.within(self._witness._most_bytes, call.segment, call.args, call.kwargs)
         if threading.get_ident() != call.thread:
             call.hints.other_thread = True
-        reentrant.at_recomputation(call.hints, sys._getframe(1))
+        if call.forward.ended != "running":  # a gradient that the segment takes for itself is none of the caller's
+            reentrant.at_recomputation(call.hints, sys._getframe(1))
         self._watch_the_comparison()
         call.recomputation = Trace()
         self._modes = ExitStack()
@@ -223,7 +226,7 @@ class _Recomputation:
             call.casts_again = self._counter.casts - call.casts
         stopped = kind is not None and kind.__name__ == _STOPPED
         call.recomputation.ended = "stopped early" if stopped else "returned" if kind is None else kind.__name__
-        call.again = conclude.differences(call.found)
+        call.again = conclude.written_anew(call.found)
         if call.options.get("preserve_rng_state", True):
             call.again = {n: k for n, k in call.again.items() if not words.is_torchs_stream(n)}
         call.stop_swallowed = not stopped and self._stop_was_raised()
@@ -304,5 +307,7 @@ def name_of(segment: Callable) -> str:
     if isinstance(segment, torch.nn.Module):
         return type(segment).__name__
     name = getattr(segment, "__qualname__", type(segment).__name__).rpartition("<locals>.")[2]
+    if name == "<lambda>":
+        return f"lambda at {begins(segment)}"
     owner = getattr(segment, "__self__", None)
     return name_of(owner) if isinstance(owner, torch.nn.Module) else name
