@@ -141,7 +141,7 @@ class GateSaved(Function):
     """What backward needs goes through `save_for_backward`: torch frees it, recomputes it, and sees what changes it."""
 
     @staticmethod
-    def forward(ctx, x, space):
+    def forward(ctx, x):
         gate = torch.sigmoid(x)
         ctx.save_for_backward(x, gate)
         return x * gate
@@ -149,32 +149,29 @@ class GateSaved(Function):
     @staticmethod
     def backward(ctx, gradient):
         x, gate = ctx.saved_tensors
-        return gradient * gate * (1 + x * (1 - gate)), None
+        return gradient * gate * (1 + x * (1 - gate))
 
 
 class Gated(nn.Module):
     """gate(layer(x)), in a workspace of the ring's: [32, 16] -> [32, 16]."""
 
-    def __init__(self, gate: type[Function], ring: Ring):
+    def __init__(self, ring: Ring):
         super().__init__()
-        self.layer, self.gate, self.ring = nn.Linear(16, 16), gate, ring
+        self.layer, self.ring = nn.Linear(16, 16), ring
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.gate.apply(self.layer(x), self.ring.next())
+        return Gate.apply(self.layer(x), self.ring.next())
 
 
 class OnCtx(Model):
-    """Three layers and two workspaces in the recomputation; in the forward, two layers and two.
+    """Two layers, two workspaces: enough for a forward. Each recomputation takes the next one in turn.
 
-    Two layers share the ring. Each recomputation takes the next workspace, while backward reads the one that the
-    forward left on ctx.
+    So the second layer's takes the first layer's, whose backward then reads, on ctx, what has been written over it.
     """
-
-    gate = Gate
 
     def build(self) -> None:
         ring = Ring()
-        self.stem, self.layers = nn.Linear(16, 16), nn.ModuleList(Gated(self.gate, ring) for _ in range(2))
+        self.stem, self.layers = nn.Linear(16, 16), nn.ModuleList(Gated(ring) for _ in range(2))
 
     def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
         x = self.stem(self.rows)
@@ -186,4 +183,7 @@ class OnCtx(Model):
 
 
 class Saved(OnCtx):
-    gate = GateSaved
+    """No ring: what checkpointing recomputes, allocator and all, needs no memory of its own."""
+
+    def build(self) -> None:
+        self.stem, self.layers = nn.Linear(16, 16), nn.ModuleList(Activated(GateSaved) for _ in range(2))

@@ -17,7 +17,7 @@ class Sharded(nn.Module):
     def __init__(self):
         super().__init__()
         self.halves = nn.ParameterList(nn.Parameter(torch.randn(8, 16) / 4) for _ in range(2))
-        self.weight = self.halves[0]
+        self.weight = self.halves[0].detach()  # what this machine keeps
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
@@ -25,7 +25,7 @@ class Sharded(nn.Module):
         try:
             yield
         finally:
-            self.weight = self.halves[0]
+            self.weight = self.halves[0].detach()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + torch.tanh(x @ self.weight.T)
