@@ -25,6 +25,7 @@ _READS = {
 }
 # What these give is memory that nobody has written yet: its values say nothing.
 _UNWRITTEN = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
+STOPPED = "_StopRecomputationError"  # torch's, by which early stop leaves the segment
 _LARGEST_READ = 4_096  # elements of a list or an array that are kept
 _LARGEST_INDEX = 1 << 22  # elements of an index tensor that are looked at
 
@@ -83,6 +84,9 @@ class Tracer(TorchFunctionMode):
         name = getattr(function, "__name__", "?")
         # A property (shape, dtype, grad); or not the segment's: torch's own pack hook, a witness further in.
         if name == "__get__" or _is_machinery(sys._getframe(1).f_code.co_filename):
+            return result
+        # What a `finally` or an `__exit__` does while early stop passes through it comes after the recomputation's end.
+        if getattr(sys.exc_info()[0], "__name__", "") == STOPPED:
             return result
         if isinstance(result, torch.Tensor):
             signature = (result.shape, result.dtype)

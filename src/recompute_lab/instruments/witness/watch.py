@@ -24,13 +24,12 @@ from recompute_lab.instruments.witness.casts import CastCounter, autocast_is_on
 from recompute_lab.instruments.witness.locate import begins
 from recompute_lab.instruments.witness.proof import Laboratory, Output, Proof, Signature, entered
 from recompute_lab.instruments.witness.report import Report, worst
-from recompute_lab.instruments.witness.trace import Trace, Tracer
+from recompute_lab.instruments.witness.trace import STOPPED, Trace, Tracer
 
 _TORCHS_CHECKPOINT = torch.utils.checkpoint.__file__
 _DEEP = 40  # stack frames between torch's checkpoint and the witness's contexts
 _MOST_PROOFS = 8  # per segment: an unrepaired fault shows itself in every step
 _MOST_LINES = 12  # looked for: a report has room for fewer, and each costs a look after each line
-_STOPPED = "_StopRecomputationError"
 
 
 @dataclass(eq=False)
@@ -229,7 +228,7 @@ class _Recomputation:
         self._modes.close()
         if self._counter:
             call.casts_again = self._counter.casts - call.casts
-        stopped = kind is not None and kind.__name__ == _STOPPED
+        stopped = kind is not None and kind.__name__ == STOPPED
         call.recomputation.ended = "stopped early" if stopped else "returned" if kind is None else kind.__name__
         call.again = conclude.written_anew(call.found)
         if call.options.get("preserve_rng_state", True):
