@@ -9,7 +9,7 @@ from PIL import Image
 
 from recompute_lab.instruments.checkpointing import PLAIN
 from recompute_lab.lessons import batchnorm_panel as lesson
-from recompute_lab.lessons.batchnorm import Deviation
+from recompute_lab.lessons.batchnorm import WAYS, Deviation
 from recompute_lab.lessons.batchnorm_panel import measure, panel
 from recompute_lab.specimens.batchnorm_training import BatchNormRun, Settings
 from recompute_lab.views.batchnorm_panel import (
