@@ -48,17 +48,14 @@ print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
 
 # %%
 import inspect
-import textwrap
 from collections import Counter
 from contextlib import contextmanager, nullcontext
+from itertools import product
 import numpy as np
 from recompute_lab import NON_REENTRANT, REENTRANT, writes
 from recompute_lab.lessons import batchnorm as lesson, batchnorm_repairs, batchnorm_study
-from recompute_lab.lessons import side_effect_repairs, side_effects
-from recompute_lab.lessons.writes_exercises import REASONS, REPAIRS, ROLES, check, hint
-from recompute_lab.repairs import idempotent, recomputation, suppress
-from recompute_lab.repairs.recomputation import recomputing
-from recompute_lab.repairs.replay import state_replayed
+from recompute_lab.lessons import side_effect_repairs as mended, side_effects
+from recompute_lab.lessons.writes_exercises import check, hint
 from recompute_lab.specimens import running_state, unknown_writes as unknown
 from recompute_lab.views import batchnorm as draw, side_effects as tables
 from recompute_lab.views.style import show
@@ -80,13 +77,14 @@ own = lesson.train(steps=40, momentum=1.0, ways=["plain"])["plain"]  # keeps the
 
 message = "Checkpointed, the statistics follow the batches faster, under both implementations alike."
 show(draw.trajectories(lesson.courses(runs, own)), message)
-for name, run in runs.items():
-    off = lesson.deviation(run, runs["plain"])
-    print(f"{name:<14} counted {off.tracked} batches in {len(run.history)} steps; as in the plain run,", end=" ")
-    print(f"bit for bit: training {lesson.trained_alike(run, runs['plain'])}, statistics {off.worst == 0}")
+for name in ("reentrant", "non-reentrant"):
+    off = lesson.deviation(runs[name], runs["plain"])
+    alike = lesson.trained_alike(runs[name], runs["plain"])
+    print(f"{name:<13} counts {off.tracked} batches in {off.expected} steps;", end=" ")
+    print(f"equal to plain: training {alike}, statistics {off.worst == 0}")
 
 # %% [markdown]
-# (*Training*: the losses and gradients of all steps, and the weights after the last.) In train mode nobody *reads* the running
+# (*Training*: the losses and gradients of all steps, and the weights after the last; *equal*: in every bit.) In train mode nobody *reads* the running
 # statistics. So the training is the plain run's in every bit, and no comparison of losses or gradients will ever show the fault. The
 # statistics themselves have moved twice per step, both times towards the same batch.
 #
@@ -103,19 +101,23 @@ for name, run in runs.items():
 # plain: the mean over the seeds and its 95% confidence interval. Below zero the checkpointed run is the *better* one.
 
 # %%
-errors = {name: run.evaluations[-1].error for name, run in runs.items()}
-print("the checkpointed run of section 1 makes fewer errors:", errors["reentrant"] < errors["plain"])
 study, momenta = batchnorm_study.load(), (0.01, 0.1, 0.5)
-decays = ("batch 32, rate decays", "batch 4, rate decays")
-panels = {f"m = {m}": {name: study.errors(m, name) for name in decays} for m in momenta}
-show(draw.evaluations(study.probes, panels, "errors"), "At m = 0.01 the plain run is far behind.")
+settings = ("batch 32, rate decays", "batch 4, rate decays")
+panels = {f"m = {m}": {name: study.errors(m, name) for name in settings} for m in momenta}
+message = "At m = 0.01 the plain run is far behind what its weights could do."
+show(draw.evaluations(study.probes, panels, "errors"), message)
+errors = {name: run.evaluations[-1].error for name, run in runs.items()}
+print("in section 1 the checkpointed run makes fewer errors:", errors["reentrant"] < errors["plain"])
+
+# %%
 panels = {f"m = {m}": study.differences(m) for m in momenta}
 message = "Twice is better where the statistics lag: at m = 0.01, and early. At m = 0.5 it can harm."
 show(draw.differences(study.probes, panels, "errors: checkpointed − plain"), message)
 for m in momenta:
-    ends = [row[-1] for light in batchnorm_study.DRIFTS for row in study.differences(m, light).values()]
+    lights = [study.differences(m, drift).values() for drift in batchnorm_study.DRIFTS]
+    ends = [row[-1] for rows in lights for row in rows]
     better, worse = sum(end.high < 0 for end in ends), sum(end.low > 0 for end in ends)
-    print(f"m = {m}: after 100 steps better in {better} and worse in {worse} of {len(ends)} settings")
+    print(f"m = {m}: after 100 steps better in {better}, worse in {worse} of {len(ends)} settings")
 
 # %% [markdown]
 # It mostly *helps*. That is no merit of checkpointing. Two updates with m keep (1 − m)² of the old value, so **a checkpointed run is a
@@ -123,9 +125,9 @@ for m in momenta:
 # m (1 − m)ᵏ, so that the average remembers about 1/m batches. If it remembers long, it lags behind weights that move; if it remembers few
 # batches, and these are small, it is noisy.
 #
-# - *The statistics lag* (m = 0.01; m = 0.1 early, or at a constant rate): twice is better. After 100 plain steps at m = 0.01, 0.99¹⁰⁰ =
-#   37% of the running mean is still the zero that it started from.
-# - *Training has settled* (m = 0.1, batch 32, a rate that has decayed): hardly any difference, a percent at most.
+# - *The statistics lag* (m = 0.01; m = 0.1 early, or at a constant rate): twice is better. After 100 plain steps at m = 0.01 the running
+#   mean is still, with a weight of 0.99¹⁰⁰ = 37%, the zero that it started from.
+# - *Training has settled* (m = 0.1, batch 32, a rate that has decayed): hardly any difference, less than one percent.
 # - *Few small batches are remembered* (m = 0.5, batch 4, decayed rate): worse, by two to three percent, in each light.
 #
 # What is always true is something else: **weights that are equal in every bit evaluate differently**, for a switch that should do nothing
@@ -151,23 +153,26 @@ def momentum(m, updates):
 check.momentum(momentum)
 
 # %%
-for m in (0.01, 0.1, 0.5):
-    rows = lesson.recipes(momentum=m, steps=20)
+recipes = {m: lesson.recipes(momentum=m, steps=20) for m in momenta}
+message = "At m = 0.1: the square root of m makes it worse; 1 − √(1 − m) is right up to rounding."
+show(draw.deviations(recipes[0.1]), message)
+for m, rows in recipes.items():
     right = [name for name, row in rows.items() if row.worst < 1e-5]
     worse = rows["sqrt(m)"].worst > rows["m"].worst
-    print(f"m = {m}: right up to rounding: {' and '.join(right)}; √m is worse than m: {worse}")
-message = "At m = 0.1: the square root of m makes it worse; 1 − √(1 − m) is right up to rounding."
-show(draw.deviations(lesson.recipes(momentum=0.1)), message)
+    print(f"m = {m}: right up to rounding: {', '.join(right)}; sqrt(m) worse than m: {worse}")
+larger = lesson.train(momentum=1 - (1 - 0.1) ** 2, ways=["plain"])["plain"]
+twin = lesson.deviation(runs["reentrant"], larger).worst < 1e-5
+print("section 1's checkpointed run is a plain one with 0.19, up to rounding:", twin)
 
 # %% [markdown]
 # What counts is the share that is *kept*. One update keeps 1 − m of the old value, k updates with m′ keep (1 − m′)ᵏ. The two must be
 # equal: m′ = 1 − (1 − m)^(1/k), for two updates **1 − √(1 − m)**, 0.051 for 0.1. Mean and variance are averages of the batches' own, so
-# one formula serves both. √m is 0.32: three times the weight, twice. It is worse than no repair, whatever m.
+# one formula serves both. √m is 0.32: three times the weight, and that twice. It is worse than no repair, at each m.
 #
 # Where does the square root come from? The tutorial *Checkpointing for PyTorch models* (repository `prigoyal/pytorch_memonger`) gives
-# it, with a proof; but its "momentum = 0.9" is the weight of the *old* value, as it is in Keras. For a share that is kept, the square root
-# is right. torch's momentum is the other share. (That the advice spread from there is our inference; forum thread 188421 asks about a
-# tutorial's "nth_root(m)", and thread 17738 has the right formula.)
+# it, with a derivation; but its "momentum = 0.9" is the weight of the *old* value, as in Keras. For a share that is kept the square root is
+# right. torch's momentum is the other share. (That the advice spread from there is our inference. Forum thread 188421 asks about the
+# "nth_root(m)" of a tutorial; thread 17738 has the right formula.)
 #
 # **When does the formula hold?** It assumes that each batch is counted exactly twice, both times in a row. Eight situations; in each
 # the checkpointed BatchNorm is given 1 − √(1 − m). ("Behind the last saved tensor" stands a BatchNorm that only watches: it keeps
@@ -176,19 +181,22 @@ show(draw.deviations(lesson.recipes(momentum=0.1)), message)
 
 # %%
 found = lesson.situations()
-show(draw.deviations(found), "Right to rounding in one situation of eight; the counter is right by luck in one.")
+message = "Right up to rounding in one situation of eight; the counter is right in one, by luck."
+show(draw.deviations(found), message)
 print("right up to rounding:", [name for name, row in found.items() if row.worst < 1e-5])
 print("counter right:", [name for name, row in found.items() if row.tracked == row.expected])
 none = lesson.cumulative()
-print("\nmomentum None, right up to rounding:")
-print("  after each backward:", none.later.worst < 1e-5, "(in every bit:", f"{none.later.worst == 0})")
-print("  between a forward and its backward:", none.between.worst < 1e-5)
-print("  after a plain run is resumed checkpointed, or the reverse:", none.resumed.worst < 1e-5,
-      none.back.worst < 1e-5)
+for when, off in {
+    "after each backward": none.later,
+    "between a forward and its backward": none.between,
+    "plain, then resumed checkpointed": none.resumed,
+    "checkpointed, then resumed plain": none.back,
+}.items():
+    print(f"momentum None, {when + ':':<36}right up to rounding {off.worst < 1e-5}")
 
 # %% [markdown]
-# - *Two forwards, then two backwards* (real and fake images in a discriminator; both views of a pair): the updates come in the order A B
-#   A B. The order shifts weights between A and B: little if they are alike, more if they are of two kinds.
+# - *Two forwards, then two backwards* (real and fake images in a discriminator; two views of an image): the updates come in the order
+#   A B A B, and the last ones weigh more than they should: little if A and B are alike, more if they are of two kinds.
 # - *Also used outside a checkpoint*; *a forward without a backward*: such a batch is counted once, with a momentum for two.
 # - *Backward twice* (`retain_graph=True`): each backward recomputes, so that is three updates.
 # - *Behind the last saved tensor*: early stop leaves the recomputation before it. It is counted once, right without a repair, by luck,
@@ -201,11 +209,13 @@ print("  after a plain run is resumed checkpointed, or the reverse:", none.resum
 # BatchNorm? With one more around that? And does it matter whether an outer segment has another layer behind the inner one?
 
 # %%
-behind = {"a layer behind each": True, "nothing behind": False}
-curves = {"reentrant": lesson.updates_by_depth(REENTRANT)}
-curves |= {f"non-reentrant, {name}": lesson.updates_by_depth(NON_REENTRANT, behind=b)
-           for name, b in behind.items()}
-show(draw.updates(curves), "One update for the forward, and up to one for every segment around it.")
+curves = {
+    "reentrant": lesson.updates_by_depth(REENTRANT),
+    "non-reentrant, a layer behind each": lesson.updates_by_depth(NON_REENTRANT, behind=True),
+    "non-reentrant, nothing behind": lesson.updates_by_depth(NON_REENTRANT),
+}
+message = "One update for the forward, and up to one for every segment around the BatchNorm."
+show(draw.updates(curves), message)
 for name, by_depth in curves.items():
     print(f"{name:<34} {list(by_depth.values())} updates per step, 0 to 4 segments deep")
 
@@ -224,7 +234,8 @@ for name, by_depth in curves.items():
 # and a last value that is overwritten. Three of them differ in nothing but the place of one line; the cell prints them.
 #
 # **Predict**, for the three: is the state right after a step, are the gradients? Which of the fifteen will raise, under which
-# implementation? (*Written*: how often, counted in plain forwards. *Off by*: the gradients' relative error, in one step.)
+# implementation? (*Written*: how often, counted in plain forwards. *Off by*: the largest relative error of a gradient, in one step. *1
+# missing*: one parameter gets no gradient.)
 
 # %%
 for module in (running_state.ScaleLogged, running_state.ScaleRead, running_state.ScaleWritten):
@@ -234,10 +245,10 @@ cells = side_effects.symptoms()
 verdicts = {one.name: side_effects.verdict(one) for one in side_effects.FAMILY}
 message = "Only written: a wrong log. Also read: wrong gradients, and mostly not a word."
 show(tables.symptoms(cells, verdicts), message)
-for strategy, verdict in ((s, v) for s in ("reentrant", "non-reentrant") for v in side_effects.VERDICTS):
-    row = [c for c in cells if c.strategy == strategy and verdicts[c.specimen] == verdict]
+for way, verdict in product(("reentrant", "non-reentrant"), side_effects.VERDICTS):
+    row = [c for c in cells if c.strategy == way and verdicts[c.specimen] == verdict]
     outcomes = dict(sorted(Counter(c.outcome for c in row).items()))
-    print(f"{strategy:<13} {verdict:<14} {outcomes}, state wrong: {sum(c.state_wrong for c in row)}")
+    print(f"{way:<13} {verdict:<14} {outcomes}, state wrong: {sum(c.state_wrong for c in row)}")
 
 # %% [markdown]
 # (*fine*, *silent*, and the kinds of error, *count* and *metadata*, are those of lesson 03.) **When is it read?** decides.
@@ -257,25 +268,29 @@ for strategy, verdict in ((s, v) for s in ("reentrant", "non-reentrant") for v i
 counts = side_effects.placement()
 saved = {place: side_effects.saved_tensors(place) for place in counts}
 operators = saved["at the top"][0]
-message = "A counter behind the last saved tensor is right under one implementation of two, by luck."
-show(tables.placement(counts, operators, {place: n for place, (_, n) in saved.items()}), message)
+message = "Behind the last saved tensor a counter may be right, by luck."
+show(tables.placement(counts, operators, {p: n for p, (_, n) in saved.items()}), message)
+print("counted in one step:", ", ".join(counts["at the top"]))
 for place, row in counts.items():
-    print(f"{place:<28} {row}")
+    print(f"   {place:<28} {', '.join(map(str, row.values()))}")
 
 # %% [markdown]
-# Early stop is left at the last saved tensor, and does not reach what stands behind it. One more operation there that saves something, or
-# another version of torch, and the luck ends. Place decides nothing that you should rely on.
+# With early stop the recomputation is left at the last saved tensor, and does not reach what stands behind it. One more operation there
+# that saves something, another implementation, another version of torch: and the luck ends.
 #
 # ## 5 · Three repairs
 #
 # They are in `recompute_lab/repairs`: torch and the standard library alone, each small enough to copy. This is how they are called:
 #
 # ```python
-# once = Idempotent(block)                  # 1  make it idempotent; once.commit() when a step's backward is done
-# checkpoint(block, x, use_reentrant=False, context_fn=buffers_spared(block))        # 2a suppress the second write
-# checkpoint(block, x, use_reentrant=False, context_fn=state_replayed(block))        # 2b replay the state
-# checkpoint(for_reentrant(block, buffers_spared(block)), x, use_reentrant=True)     # 2  where there is no context_fn
-# x = checkpointed_between(layers, x)       # 3  move the boundary: BatchNorms run once, between the segments
+# # 1: make it idempotent; call once.commit() when the backward of a step is done
+# once = Idempotent(block)
+# # 2: suppress the second write, or replay the state; the last line is for the implementation that takes no context_fn
+# checkpoint(block, x, use_reentrant=False, context_fn=buffers_spared(block))
+# checkpoint(block, x, use_reentrant=False, context_fn=state_replayed(block))
+# checkpoint(for_reentrant(block, buffers_spared(block)), x, use_reentrant=True)
+# # 3: move the boundary: BatchNorms run once, between the segments
+# x = checkpointed_between(layers, x)
 # ```
 #
 # 1. **Idempotent.** Every forward starts from the state of the last `commit()`: run it as often as you like.
@@ -287,13 +302,18 @@ for place, row in counts.items():
 # **Predict**: which of them leave the plain run's statistics in every bit, under both implementations, and three segments deep?
 
 # %%
-for part in (idempotent.Idempotent._rewind, recomputation.for_reentrant, suppress._Spared):
+from recompute_lab.repairs import suppress
+from recompute_lab.repairs.idempotent import Idempotent
+from recompute_lab.repairs.recomputation import for_reentrant, recomputing
+from recompute_lab.repairs.replay import state_replayed
+
+for part in (Idempotent.commit, Idempotent._rewind, suppress._Spared, for_reentrant):
     print(inspect.getsource(part))
-ways = (("reentrant", 1), ("non-reentrant", 1), ("reentrant", 3), ("non-reentrant", 3))
+ways = tuple(product(("reentrant", "non-reentrant"), (1, 3)))
+print(f"{'20 steps':<18}", *(f"{way} x {depth}".ljust(18) for way, depth in ways))
 for repair, row in batchnorm_repairs.repairs(ways).items():
-    said = [f"{row[way].tracked:>3} {'equal' if row[way].worst == 0 else 'WRONG'}" for way in ways]
-    print(f"{repair:<18} {' | '.join(said)}")
-print("columns: reentrant, non-reentrant, and both again with three nested segments; 40 steps")
+    told = (f"{off.tracked} {'equal' if off.worst == 0 else 'OFF'}" for off in row.values())
+    print(f"{repair:<18}", *(f"{cell:<18}" for cell in told))
 
 # %% [markdown]
 # All of them, in every bit, counter included. **What is often tried instead**, and **predict** which of it works: switch
@@ -304,15 +324,15 @@ for name, row in batchnorm_repairs.attempts().items():
     print(name)
     for way, result in row.items():
         gradients = {"fine": "right", "silent": f"off by {result.worst:.0f} times their size"}
-        told = gradients.get(result.outcome, f"raises ({result.outcome})")
-        state = "" if result.raised else f", statistics {'wrong' if result.changed else 'right'}"
-        print(f"   {way:<13} gradients {told}{state}")
+        state = "wrong" if result.changed else "right"
+        told = f"gradients {gradients.get(result.outcome)}, statistics {state}"
+        print(f"   {way:<13} {f'raises ({result.outcome})' if result.raised else told}")
 
 # %% [markdown]
 # - *Switched off*: BatchNorm then does not save its two running statistics, and non-reentrant checkpointing counts tensors.
 # - *`eval()`*: the recomputation normalises with other numbers. It is another network.
-# - *Grad mode* tells the passes apart under the reentrant implementation only (off, then on); under the other it is on in both. And then a
-#   forward under `no_grad` is never counted.
+# - *Grad mode* tells the passes apart under the reentrant implementation only (off, then on); under the other it is on in both. And a
+#   forward that has no backward, in train mode under `no_grad`, is never counted. (A library has shipped it: FairScale, issue 1035.)
 #
 # A fourth, *momentum 0*, makes both passes agree: on statistics that never leave their start.
 #
@@ -321,11 +341,12 @@ for name, row in batchnorm_repairs.attempts().items():
 # steps? Then again with two calls of the segment before one backward.
 
 # %%
-words = {0: "right", 1: "state wrong", 3: "all wrong"}  # of losses, gradients, state
+words = {0: "right", 1: "state wrong", 3: "GRADIENTS WRONG"}
 for calls in (1, 2):
-    print(f"{f'{calls} call(s) per backward':<22}", *(f"{r:<18}" for r in side_effect_repairs.REPAIRS))
-    for order, row in side_effect_repairs.repairs_by_order(calls=calls).items():
-        print(f"{order:<22}", *(f"{words[len(row[r])]:<18}" for r in side_effect_repairs.REPAIRS))
+    head = f"{calls} call{'s' * (calls - 1)}, 1 backward"
+    print(f"{head:<21}", *map("{:<18}".format, mended.REPAIRS))
+    for order, row in mended.repairs_by_order(calls=calls).items():
+        print(order.ljust(21), *(f"{words[len(differs)]:<18}" for differs in row.values()))
 
 # %% [markdown]
 # Not to write is enough for what is only written. *Read, then written*: the recomputation has read the wrong value before it comes to the
@@ -368,13 +389,11 @@ check.find_all(found)
 # **Predict** the table for section 1's segment. Then for `tally` in the next cell: what will it say?
 
 # %%
-print(writes(runs["plain"].net.segment, torch.randn(8, 16, 4, 4, requires_grad=True)), "\n")
+torch.manual_seed(0)
+images = torch.randn(8, 16, 4, 4, requires_grad=True)
+print(writes(runs["plain"].net.segment, images), "\n")
 print(writes(unknown.Gated(), side_effects.rows()), "\n")
-
-class Slots:
-    __slots__ = ("calls",)
-
-slots = Slots()
+slots = type("Slots", (), {"__slots__": ["calls"]})()
 slots.calls = 0
 
 def tally(x):
@@ -418,7 +437,7 @@ show(courses(case), sentence(case).partition(" Errors")[0])
 
 # %% tags=["solution"]
 class Once(unknown.Smoothed):
-    def forward(self, x, history=[]):
+    def forward(self, x, history=[]):  # noqa: B006
         ### BEGIN SOLUTION
         h = self.first(x)
         mean = h.mean(0) if self.training else self.mean
@@ -458,7 +477,7 @@ check.from_outside(context)
 # `unknown.sharpened.calls`.
 #
 # **6. Replay.** Write a `context_fn` for `sharpened` as it is. Its state lies in a global, in a function's attribute and in NumPy's stream:
-# `read` and `write` below know all three. A `context_fn` is called at the segment's entry, before the forward; the second context
+# `unknown.read()` returns all three, `unknown.write(state)` sets them. A `context_fn` is called at the segment's entry, before the forward; the second context
 # manager that it returns has to put the entry's state in place, and on leaving, also by an error, what it found. (Lesson 04, stage 2.)
 
 # %% tags=["solution"]
@@ -477,27 +496,19 @@ def segment(x, *values):
 
 check.moved_out((once, segment))
 
-# %%
-def read():
-    return unknown.TEMPERATURE, unknown.sharpened.calls, np.random.get_state()
-
-def write(state):
-    unknown.TEMPERATURE, unknown.sharpened.calls = state[:2]
-    np.random.set_state(state[2])
-
 # %% tags=["solution"]
 def rewinding():
     ### BEGIN SOLUTION
-    entry = read()
+    entry = unknown.read()
 
     @contextmanager
     def again():
-        now = read()
-        write(entry)
+        now = unknown.read()
+        unknown.write(entry)
         try:
             yield
         finally:
-            write(now)
+            unknown.write(now)
 
     return nullcontext(), again()
     ### END SOLUTION
@@ -509,6 +520,9 @@ check.replayed(rewinding)
 # answers can be defended; some cannot, whatever the reason.
 
 # %% tags=["solution"]
+import textwrap
+from recompute_lab.lessons.writes_exercises import REASONS, REPAIRS, ROLES
+
 for choices in (ROLES, REPAIRS, REASONS):
     for name, told in choices.items():
         print(textwrap.fill(f"{name:<10} {told}", 94, subsequent_indent=" " * 11))
@@ -556,6 +570,7 @@ check.who_chooses(choice)
 #
 # - PyTorch documentation: `torch.nn.BatchNorm2d` (note on `momentum`); `torch.utils.checkpoint` (`context_fn`).
 # - The installed source: `torch/nn/modules/batchnorm.py`, `_BatchNorm.forward`; `torch/utils/checkpoint.py`, `_checkpoint_without_reentrant_generator`.
+# - FairScale, `fairscale/nn/checkpoint/checkpoint_utils.py`, `patch_batchnorm`, and its issue 1035.
 # - PyTorch issue 96136, "`torch.utils.checkpoint` should avoid updating BatchNorm statistics twice"; discuss.pytorch.org, threads 17738 and
 #   188421.
 # - `prigoyal/pytorch_memonger`, *Checkpointing for PyTorch models*, section "Batch Normalization layer": the square root, and its derivation.

@@ -21,7 +21,7 @@ from recompute_lab.repairs.suppress import buffers_spared
 from recompute_lab.specimens.batchnorm_training import BatchNormRun, Settings
 from recompute_lab.specimens.running_state import frozen_in_recomputation
 
-SETTINGS = Settings(40, drift=1.0)
+SETTINGS = Settings(20, drift=1.0)
 REPAIRS = ("none", "made idempotent", "written to copies", "state replayed", "boundary moved")
 
 

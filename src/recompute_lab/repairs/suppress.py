@@ -31,7 +31,8 @@ class _Spared:
     def __enter__(self) -> None:
         self._originals.append([dict(holder) for holder in self._holders])
         for holder in self._holders:
-            holder.update({name: None if buffer is None else buffer.clone() for name, buffer in holder.items()})
+            for name, buffer in holder.items():
+                holder[name] = None if buffer is None else buffer.clone()
 
     def __exit__(self, *error) -> None:
         for holder, originals in zip(self._holders, self._originals.pop(), strict=True):
