@@ -22,7 +22,7 @@ def buffers_spared(module: nn.Module) -> Callable:
 
 
 class _Spared:
-    """Can be entered again, also within itself: backward may run twice, and checkpoints nest."""
+    """Can be entered again, and within itself: backward may run twice, checkpoints nest."""
 
     def __init__(self, module: nn.Module):
         self._holders = [part._buffers for part in module.modules() if part._buffers]
