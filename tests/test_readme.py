@@ -43,7 +43,7 @@ def test_the_lines_tell_of_statistics_that_moved_twice(capsys):
     run(nn.BatchNorm1d(4), torch.randn(8, 4, requires_grad=True))
     told = capsys.readouterr().out
     assert "gradients as in the plain run" in told and "running_mean" in told
-    assert "only written  differs under reentrant, non-reentrant" in told
+    assert "only written  differs under both" in told
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\((?!http)([^)#]+)\)", README))
