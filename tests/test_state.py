@@ -445,6 +445,7 @@ def switches_off(x):
     torch.set_num_threads(2)
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.set_default_dtype(torch.float64)
+    torch.backends.cuda.enable_flash_sdp(False)
     torch.set_grad_enabled(False)
     return output
 
@@ -453,7 +454,8 @@ def switches_off(x):
 def test_what_a_segment_switches_is_switched_back(tool):
     def positions():
         threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-        return torch.is_grad_enabled(), threads, dtype, torch.get_deterministic_debug_mode()
+        attention = torch.backends.cuda.flash_sdp_enabled()
+        return torch.is_grad_enabled(), threads, dtype, torch.get_deterministic_debug_mode(), attention
 
     before, told = positions(), ""
     try:
@@ -467,6 +469,7 @@ def test_what_a_segment_switches_is_switched_back(tool):
         torch.set_grad_enabled(True)
         torch.set_default_dtype(torch.float32)
         torch.use_deterministic_algorithms(False)
+        torch.backends.cuda.enable_flash_sdp(True)
 
 
 @pytest.mark.parametrize("tool", [passes, divergence, footprint])
@@ -509,3 +512,43 @@ def test_the_systems_randomness_has_no_state_to_put_back():
     layer = nn.Linear(3, 3)
     layer.secrets = random.SystemRandom()
     assert divergence(layer, torch.randn(2, 3)).equal
+
+
+class MakesWhatIsLookedUp(OrderedDict):
+    """A registry that gives a new instance at each look-up, as that of activation functions in `transformers` does."""
+
+    def __getitem__(self, key):
+        return super().__getitem__(key)()
+
+    def __setitem__(self, key, value):
+        if key in self:
+            raise ValueError("it is registered")
+        super().__setitem__(key, value)
+
+    def items(self):
+        raise ValueError("not before all is imported")
+
+
+def test_a_container_of_somebodys_own_class_is_read_and_put_back_past_its_look_up():
+    registry = MakesWhatIsLookedUp(relu=nn.ReLU)
+    registry["gelu"] = nn.GELU
+    registry.move_to_end("relu")
+
+    class Found(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.registry = registry
+
+        def forward(self, x):
+            return self.registry["gelu"](x)
+
+    state = Snapshot(Found())
+    assert state.changes() == []
+    state.restore()
+    assert [*OrderedDict.items(registry)] == [("gelu", nn.GELU), ("relu", nn.ReLU)]
+    OrderedDict.__setitem__(registry, "gelu", nn.SiLU)
+    registry["tanh"] = nn.Tanh
+    assert state.changes() == ["registry"]
+    state.restore()
+    assert [*OrderedDict.items(registry)] == [("gelu", nn.GELU), ("relu", nn.ReLU)]
+    assert type(registry["gelu"]) is nn.GELU

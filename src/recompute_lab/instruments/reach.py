@@ -12,7 +12,7 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
@@ -45,10 +45,10 @@ class ClassAttributes(MutableMapping):
         return vars(self._owner)[name]
 
     def __setitem__(self, name: str, value) -> None:
-        setattr(self._owner, name, value)
+        type.__setattr__(self._owner, name, value)
 
     def __delitem__(self, name: str) -> None:
-        delattr(self._owner, name)
+        type.__delattr__(self._owner, name)
 
     def __iter__(self) -> Iterator[str]:
         return iter([name for name in vars(self._owner) if not name.startswith("__")])
@@ -142,7 +142,8 @@ class _Walk:
         elif isinstance(value, (*CONTAINERS, tuple)):
             if not isinstance(value, tuple):
                 self.note_container(name, value)
-            members = value.items() if isinstance(value, dict) else enumerate(value)
+            held = value if isinstance(value, tuple) else members_of(value)
+            members = held.items() if isinstance(held, dict) else enumerate(held)
             yield from ((f"{name}[{key!r}]", member) for key, member in members if not isinstance(member, SCALARS))
         elif isinstance(value, FunctionType):
             yield from self.visit_function(name, value)
@@ -261,6 +262,31 @@ def attributes_of(value) -> dict | None:
     except Exception:  # it has none, or does not like to be asked
         return None
     return attributes if isinstance(attributes, dict) else None
+
+
+def members_of(container) -> dict | list | set:
+    """What a list, dict, set or deque holds, in its order, as its base class has it: a subclass of somebody's may make
+    things when they are looked up.
+    """
+    if type(container) in (dict, list, set):
+        return container.copy()
+    if isinstance(container, dict):
+        keys = OrderedDict.__iter__ if isinstance(container, OrderedDict) else dict.__iter__
+        return {key: dict.__getitem__(container, key) for key in keys(container)}
+    if isinstance(container, set):
+        return set(set.__iter__(container))
+    return list((list if isinstance(container, list) else deque).__iter__(container))
+
+
+def fill(container, members) -> None:
+    """Let a list, dict, set or deque hold `members`, and nothing else, past what a subclass makes of it."""
+    base = next(kind for kind in (OrderedDict, *CONTAINERS) if isinstance(container, kind))
+    base.clear(container)
+    if isinstance(container, dict):
+        for key, member in dict(members).items():
+            base.__setitem__(container, key, member)
+    else:
+        (base.update if base is set else base.extend)(container, members)
 
 
 def contents(cell: CellType):

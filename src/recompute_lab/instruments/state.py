@@ -1,8 +1,8 @@
 """The state a segment can reach: copied, compared, put back.
 
 What is reachable is said in `reach`; besides, there is what belongs to the process: its random streams, and torch's
-switches (grad mode, threads, determinism, dtype). Of a captured tensor with a history, the values are put back, the
-history is not.
+switches (grad mode, threads, determinism, dtype, autocast, attention kernels). Of a captured tensor with a history, the
+values are put back, the history is not.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from recompute_lab.instruments.reach import (
     Reach,
     attributes_of,
     contents,
+    fill,
+    members_of,
     tensor_of,
 )
 from recompute_lab.instruments.streams import Stream, process_streams
@@ -58,7 +60,8 @@ class Snapshot:
         self._holders = [(holder, holder.members()) for holder in self._reach.holders]
         # A model has hundreds of empty dicts, for hooks; and copying is slow.
         self._containers = [
-            (n, container, container.copy() if container else ()) for n, container in self._reach.containers
+            (n, container, () if _is_empty(container) else members_of(container))
+            for n, container in self._reach.containers
         ]
         self._cells = [(name, cell, contents(cell)) for name, cell in self._reach.cells]
         self.digested: set[str] = set()
@@ -126,7 +129,7 @@ class Snapshot:
         """
         changed: dict[str, str] = {}
         for name, container, members in self._containers:
-            if (container or members) and not _same_members(container, members):
+            if (members or not _is_empty(container)) and not _same_members(container, members):
                 changed[name] = next(kind.__name__ for kind in CONTAINERS if isinstance(container, kind))
         for holder, members in self._holders:
             now = holder.members()
@@ -162,7 +165,7 @@ class Snapshot:
 
     def moved_switches(self) -> list[str]:
         """Names of torch's switches that stand elsewhere: "grad mode", "threads", "determinism", "default dtype",
-        "autocast" (per kind of device).
+        "choice of attention kernels", "autocast" (per kind of device).
         """
         return [name for name, (position, _) in _switches().items() if position != self._switches[name][0]]
 
@@ -338,33 +341,39 @@ def _position(stream: Stream):
 
 
 def _members(container):
-    return [id(member) for member in (container.values() if isinstance(container, dict) else container)]
+    held = members_of(container)
+    return [id(member) for member in (held.values() if isinstance(held, dict) else held)]
 
 
 def _same(now, before) -> bool:
     if now is before:
         return True
+    if type(now) is not type(before) or type(now) not in SCALARS:
+        return False
     # repr, since a NaN is the same as a NaN, and 0.0 is not -0.0
-    return type(now) is type(before) and isinstance(now, SCALARS) and repr(now) == repr(before)
+    return repr(now) == repr(before) if isinstance(now, float | complex) else now == before
+
+
+def _is_empty(container) -> bool:
+    return not container if type(container) in CONTAINERS else not members_of(container)
 
 
 def _same_members(container, members) -> bool:
-    if len(container) != len(members):
+    if _is_empty(container) or not members:
+        return _is_empty(container) and not members
+    now = members_of(container)
+    if len(now) != len(members):
         return False
-    if not members:
-        return True
-    if isinstance(container, set):
-        return container == members
-    if isinstance(container, dict):  # the order too: a cache may keep its oldest entry first
-        return all(map(_same, container, members)) and all(map(_same, container.values(), members.values()))
-    return all(map(_same, container, members))
+    if isinstance(now, set):
+        return set(map(id, now)) == set(map(id, members)) or now == members
+    if isinstance(now, dict):  # the order too: a cache may keep its oldest entry first
+        return all(map(_same, now, members)) and all(map(_same, now.values(), members.values()))
+    return all(map(_same, now, members))
 
 
 def _refill(container, members) -> None:
-    if _same_members(container, members):  # leave it alone: the caller may be iterating over it
-        return
-    container.clear()
-    (container.update if isinstance(container, dict | set) else container.extend)(members)
+    if not _same_members(container, members):  # else leave it alone: the caller may be iterating over it
+        fill(container, members)
 
 
 def _reassign(holder: Holder, members: dict, keep: Collection[str]) -> None:
@@ -391,8 +400,11 @@ def _copied(value, inside: tuple[int, ...] = ()):
         return "..."
     attributes = None if isinstance(value, FunctionType) else attributes_of(value)
     members = value if attributes is None else attributes
-    if not isinstance(members, (*CONTAINERS, tuple)) or isinstance(members, set):
-        return members.copy() if isinstance(members, set) else members
+    if not isinstance(members, (*CONTAINERS, tuple)):
+        return members
+    members = members if isinstance(members, tuple) else members_of(members)
+    if isinstance(members, set):
+        return members
     members = members.items() if isinstance(members, dict) else members
     return type(value), *(_copied(member, (*inside, id(value))) for member in members)
 
@@ -404,11 +416,24 @@ def _switches() -> dict[str, tuple[object, Callable]]:
         "threads": (torch.get_num_threads(), torch.set_num_threads),
         "determinism": (torch.get_deterministic_debug_mode(), torch.set_deterministic_debug_mode),
         "default dtype": (torch.get_default_dtype(), torch.set_default_dtype),
+        "choice of attention kernels": (tuple(allowed() for allowed, _ in _ATTENTION), _allow_attention),
     }
     for kind in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         position = (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
         switches[f"autocast ({kind})"] = (position, functools.partial(_set_autocast, kind))
     return switches
+
+
+# Which kernels `scaled_dot_product_attention` may take; `torch.nn.attention.sdpa_kernel` sets them, on every device.
+_ATTENTION = tuple(
+    (getattr(torch.backends.cuda, f"{kernel}_sdp_enabled"), getattr(torch.backends.cuda, f"enable_{kernel}_sdp"))
+    for kernel in ("flash", "mem_efficient", "math", "cudnn")
+)
+
+
+def _allow_attention(position: tuple[bool, ...]) -> None:
+    for (_, allow), allowed in zip(_ATTENTION, position, strict=True):
+        allow(allowed)
 
 
 def _set_autocast(kind: str, position: tuple[bool, torch.dtype]) -> None:

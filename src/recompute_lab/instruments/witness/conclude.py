@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from recompute_lab.instruments.checkpointing import Mismatch
+from recompute_lab.instruments.gradients import ROUNDING
 from recompute_lab.instruments.reach import ABSENT
 from recompute_lab.instruments.state import Snapshot, equal_values
 from recompute_lab.instruments.witness import reentrant, words
@@ -25,7 +26,8 @@ def differences(before: Snapshot) -> dict[str, str]:
 
 def written_anew(found: Snapshot) -> dict[str, str]:
     """What differs in value: who assigns an equal tuple or tensor once more has changed nothing."""
-    differs = differences(found)
+    if not (differs := differences(found)):
+        return {}
     now, before = found.values_now(differs), found.values_before(differs)
     # Of a context variable no value is known.
     return {n: kind for n, kind in differs.items() if now[n] is ABSENT or not equal_values(now[n], before[n])}
@@ -46,9 +48,9 @@ def mismatch(first: Trace, second: Trace) -> tuple[int, str] | None:
             return number, f"{a[0]} in forward, {b[0]} in recomputation"
         if a[1] != b[1]:
             return number, f"{a[0]} gives another shape or dtype"
-    before = dict(first.index_values())
-    for number, digest in second.index_values():
-        if number in before and before[number] != digest:
+    # In their order, and not by number: a sort gives two tensors of whole numbers.
+    for (number, before), (other, after) in zip(first.index_values(), second.index_values(), strict=False):
+        if number == other and before != after:
             return number, f"{first.name(number)} gives other whole numbers: another route, or mask"
     counts = len(first.operators), len(second.operators)
     if counts[1] > counts[0] or (second.ended == "returned" and counts[1] < counts[0]):
@@ -86,7 +88,9 @@ def report_of(call) -> Report:
         causes.append((verdict, _unexplained(call, proof, parted)))
     twice = [(SIDE_EFFECT, cause) for cause in _twice(call, proof)]
     causes += twice
-    shared = SILENT if proof.matters or parted else SIDE_EFFECT if twice else REPLAYABLE
+    # The reentrant implementation does not ask what was saved: to it, another rounding is all there is.
+    off = proof.matters and (proof.off is None or proof.off > ROUNDING)
+    shared = SILENT if off or parted else SIDE_EFFECT if twice else REPLAYABLE
     only = reentrant.causes(call.hints) + _collected(call, proof)
     report = Report(
         call.label,
@@ -95,6 +99,7 @@ def report_of(call) -> Report:
         causes=[cause for _, cause in causes + only],
         effect=_effect(call, proof, parted),
         notes=_notes(call, proof),
+        watched=True,
     )
     streams = {n for n, kind in (call.differs | call.again).items() if kind == "random stream"}
     report.drawn = sorted(n for n in streams if not words.is_torchs_stream(n))
@@ -104,7 +109,7 @@ def report_of(call) -> Report:
 def _state(call, proof: Proof) -> list[Cause]:
     """What the experiments have shown to be the cause; without experiments, all that differs."""
     if proof.proven:
-        return [_read(call, proof, item, True) for item in proof.causes]
+        return [_read(call, proof, item, item not in proof.untried) for item in proof.causes]
     return [_read(call, proof, item, False) for item in items_of(call.differs)] if proof.matters is None else []
 
 

@@ -25,7 +25,15 @@ from recompute_lab.instruments.isolation import isolated, tensors_in
 from recompute_lab.instruments.ledger import align
 from recompute_lab.instruments.streams import kept, process_streams
 from recompute_lab.instruments.witness.locate import begins, mention
-from recompute_lab.instruments.witness.report import LOUD, REPLAYABLE, SIDE_EFFECT, SILENT, Cause, Report, severity
+from recompute_lab.instruments.witness.report import (
+    LOUD,
+    REPLAYABLE,
+    SIDE_EFFECT,
+    SILENT,
+    Cause,
+    Report,
+    severity,
+)
 from recompute_lab.instruments.witness.watch import Witness, name_of
 
 _TRIES = 6  # where a draw decides, one replay may be right by luck
@@ -56,7 +64,11 @@ def examine(
             "reentrant": _tried(BOUNDED_REENTRANT, plain, segment, args, kwargs, loss, between),
         }
         reports = witness.reports
-        report = max(reports, key=lambda r: severity(r.verdict), default=Report(name_of(segment)))
+        report = max(
+            reports,
+            key=lambda r: max(severity(r.non_reentrant), severity(r.reentrant)),
+            default=Report(name_of(segment)),
+        )
         if any(report.drawn for report in reports) and found["non-reentrant"].verdict == REPLAYABLE:
             _again(found, report, segment, args, kwargs, loss, between)
         whole = _tried(NO_EARLY_STOP, plain, segment, args, kwargs, loss, between)
@@ -151,6 +163,7 @@ def _again(found: dict[str, _Tried], report: Report, segment, args, kwargs, loss
 
 
 def _joined(report: Report, found: dict[str, _Tried], whole: _Tried, reports, segment, args, kwargs) -> Report:
+    report.watched = False
     report.non_reentrant, report.reentrant = found["non-reentrant"].verdict, found["reentrant"].verdict
     if report.non_reentrant == REPLAYABLE and whole.verdict not in (REPLAYABLE, report.non_reentrant):
         report.notes.append(f"with early stop off: {whole.verdict}; early stop leaves out what would show")

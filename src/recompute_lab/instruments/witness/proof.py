@@ -8,6 +8,7 @@ left so without a difference is no cause, and what remains is a smallest set.
 from __future__ import annotations
 
 import contextvars
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -104,9 +105,9 @@ class Proof:
     """What the experiments showed.
 
     `matters` is True where the segment, run in the recomputation's world, does not do what the forward did; None where
-    that was not tried. `causes` is the smallest set found, and `proven` says whether undoing it is enough. `repeatable`
-    is False where two runs from one state differ, `kernels` True where they no longer do with deterministic kernels.
-    `written` names what a forward changes, with its kind, `lines` where, `graphs` which of it holds a tensor with a
+    that was not tried. `causes` is the smallest set found, and `proven` says whether undoing it is enough; of those in
+    `untried` it is not known whether they are needed. `repeatable` is False where two runs from one state differ,
+    `kernels` True where they no longer do with deterministic kernels. `written` names what a forward changes, with its kind, `lines` where, `graphs` which of it holds a tensor with a
     history. `off` is the relative difference of the outputs, `runs` how often the segment ran, `unfinished` a sentence
     on what was not tried.
     """
@@ -114,6 +115,7 @@ class Proof:
     matters: bool | None = None
     proven: bool = False
     causes: list[Item] = field(default_factory=list)
+    untried: list[Item] = field(default_factory=list)
     repeatable: bool = True
     kernels: bool = False
     written: dict[str, str] = field(default_factory=dict)
@@ -141,10 +143,12 @@ class Laboratory:
         surroundings: Callable,
         reference: Signature,
         seconds: float = _SECONDS,
+        most_bytes: float = math.inf,
     ):
         self.segment, self.args, self.kwargs = segment, args, kwargs
         self.forward, self.recomputation = forward, recomputation
         self.surroundings, self.reference = surroundings, reference
+        self._most_bytes = most_bytes
         self._until = time.monotonic() + seconds
         self._context = contextvars.copy_context()  # a variable that is not set cannot be unset, but by leaving one
         self._plain_output: list[torch.Tensor] = []
@@ -152,7 +156,7 @@ class Laboratory:
 
     def prove(self, items: list[Item]) -> Proof:
         """Raises nothing of the segment's: what it raises in an experiment is one of its outcomes."""
-        proof, now = self.proof, Snapshot(self.segment, *self.args, **self.kwargs)
+        proof, now = self.proof, self._state()
         try:
             restored = self._run(frozenset(), watch=True)
             self._expect_repeats(restored, _REPEATS)
@@ -164,7 +168,7 @@ class Laboratory:
                 if proof.proven and not self._expect_repeats(restored, 1):
                     self._undo(items)  # the segment races, as is seen only now: rounding is no difference
         except _OutOfTime:
-            proof.unfinished = f"the experiments were stopped after {proof.runs} runs"
+            proof.unfinished = proof.unfinished or f"the experiments were stopped after {proof.runs} runs"
         finally:
             now.restore()
         return proof
@@ -200,17 +204,23 @@ class Laboratory:
 
     def lines(self, names: list[str]) -> dict[str, str]:
         """Where a forward writes each of `names`: "file.py:12"."""
-        now = Snapshot(self.segment, *self.args, **self.kwargs)
+        now = self._state()
         try:
             self.forward.restore()
-            here = Snapshot(self.segment, *self.args, **self.kwargs)
+            here = self._state()
             looks = here.fingerprints(names)
             return first_writes(lambda: self._call(Trace()), looks)
         finally:
             now.restore()
 
+    def _state(self) -> Snapshot:
+        return Snapshot.within(self._most_bytes, self.segment, self.args, self.kwargs)
+
     def _smallest(self, items: list[Item]) -> list[Item]:
-        """Drop what can stay as the recomputation found it; halves first, so that many things need few runs."""
+        """Drop what can stay as the recomputation found it; halves first, so that many things need few runs.
+
+        Where there is no time for all, what was not tried is left among the causes, behind those that were.
+        """
         left: frozenset[str] = frozenset()
         needed: list[Item] = []
         todo = [items]
@@ -219,7 +229,14 @@ class Laboratory:
             names = frozenset().union(*(item.names for item in group))
             if len(items) == 1:
                 return items
-            if self._same(self._run(left | names)):
+            try:
+                agrees = self._same(self._run(left | names))
+            except _OutOfTime:
+                rest = [item for untried in (group, *reversed(todo)) for item in untried]
+                self.proof.unfinished = f"{len(rest)} of {len(items)} things could not be told apart in time"
+                self.proof.untried = rest
+                return needed + rest
+            if agrees:
                 left |= names
             elif len(group) == 1:
                 needed.append(group[0])

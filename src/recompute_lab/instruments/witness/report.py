@@ -14,6 +14,7 @@ _MEANING = {
     SIDE_EFFECT: "gradients are right, but something happens twice",
     SILENT: "gradients are wrong, and nothing raises",
     LOUD: "it raises",
+    "not run": "neither ran",
 }
 _LINES, _COLUMNS = 15, 100
 
@@ -44,11 +45,13 @@ class Cause:
 class Report:
     """The answer for one segment.
 
-    `reentrant` and `non_reentrant` are verdicts, "replayable", "side effect", "silent" or "loud", or "not run";
-    `verdict` is the worse of the two. `causes` is ordered, the first one to look at first. `effect` says which
-    gradients and buffers are concerned and how far, `notes` what could not be decided. `strip` holds the saved tensors
-    of both passes, where they were recorded, `drawn` the random streams that no implementation replays and the segment
-    draws from.
+    `reentrant` and `non_reentrant` are verdicts: "replayable", "side effect", "silent" or "loud". `examine` has run
+    both, and `verdict` is the worse of the two. Where a run was watched, `verdict` is that of this run, which is
+    non-reentrant, and `reentrant` says what that implementation would do.
+
+    `causes` is ordered, the first one to look at first. `effect` says which gradients and buffers are concerned and
+    how far, `notes` what could not be decided. `strip` holds the saved tensors of both passes, where they were
+    recorded, `drawn` the random streams that no implementation replays and the segment draws from.
     """
 
     segment: str
@@ -59,15 +62,17 @@ class Report:
     notes: list[str] = field(default_factory=list)
     strip: object = None
     drawn: list[str] = field(default_factory=list)
+    watched: bool = False
 
     @property
     def verdict(self) -> str:
-        return max((self.reentrant, self.non_reentrant), key=severity)
+        return self.non_reentrant if self.watched else max((self.reentrant, self.non_reentrant), key=severity)
 
     def __str__(self) -> str:
         """At most 15 lines of at most 100 columns."""
-        lines = [f"{self.segment}: {self.verdict.upper()} ({_MEANING.get(self.verdict, 'neither ran')})"]
-        lines.append(f"  non-reentrant: {self.non_reentrant}    reentrant: {self.reentrant}")
+        lines = [f"{self.segment}: {self.verdict.upper()} ({_MEANING[self.verdict]})"]
+        would = "reentrant would be" if self.watched else "reentrant"
+        lines.append(f"  non-reentrant: {self.non_reentrant}    {would}: {self.reentrant}")
         tail = [f"  effect: {line}" for line in self.effect] + [f"  note: {line}" for line in self.notes]
         room = _LINES - len(lines) - min(len(tail), 4)
         for number, cause in enumerate(self.causes, 1):
@@ -108,21 +113,44 @@ class Report:
         return json.dumps(said, ensure_ascii=False, indent=2)
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{number}</td><td><code>{html.escape(c.name)}</code></td><td><code>{html.escape(c.where)}</code></td>"
-            f"<td>{c.status}</td><td>{html.escape(', '.join(c.under))}</td><td>{html.escape(c.told)}</td>"
-            f"<td>{html.escape(c.repair)}</td></tr>"
+        would = "would be " if self.watched else ""
+        rows = [
+            (str(number), _code(c.name), _code(c.where), c.status, ", ".join(c.under), _safe(c.told), _safe(c.repair))
             for number, c in enumerate(self.causes, 1)
-        )
+        ]
         head = "".join(f"<th>{name}</th>" for name in ("", "cause", "where", "", "under", "what happens", "repair"))
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
-        said = "".join(f"<li>{html.escape(line)}</li>" for line in self.effect + self.notes)
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
+        said = "".join(f"<li>{_safe(line)}</li>" for line in self.effect + self.notes)
         return (
-            f"<div><p><b>{html.escape(self.segment)}: {html.escape(self.verdict)}</b> "
-            f"({html.escape(_MEANING.get(self.verdict, 'neither ran'))})<br>non-reentrant: "
-            f"{html.escape(self.non_reentrant)}; reentrant: {html.escape(self.reentrant)}</p>{table}"
-            f"{'<ul>' + said + '</ul>' if said else ''}</div>"
+            f"<div><p><b>{_safe(self.segment)}: {self.verdict}</b> ({_MEANING[self.verdict]})<br>"
+            f"non-reentrant: {self.non_reentrant}; reentrant: {would}{self.reentrant}</p>"
+            f"{table}{_strip(self.strip)}{f'<ul>{said}</ul>' if said else ''}</div>"
         )
+
+
+def _safe(text: str) -> str:
+    return html.escape(text)
+
+
+def _code(text: str) -> str:
+    return f"<code>{html.escape(text)}</code>"
+
+
+def _strip(pairs) -> str:
+    """The saved tensors of both passes as two rows of cells; where one is missing, its partner has a cross."""
+    if not pairs:
+        return ""
+    rows = []
+    for title, own, other in (("forward", 0, 1), ("recomputation", 1, 0)):
+        cells = []
+        for pair in pairs:
+            row, partner = pair[own], pair[other]
+            mark = "&nbsp;" if row is None else "&#10005;" if partner is None else "&#9632;"
+            told = "" if row is None else _safe(f"{row.position}: {row.operator} {list(row.shape)} at {row.where}")
+            cells.append(f'<span title="{told}" style="font-size:9px">{mark}</span>')
+        rows.append(f"<div>{title}: {''.join(cells)}</div>")
+    return f'<div style="font-family:monospace;line-height:1.2">{"".join(rows)}</div>'
 
 
 def severity(verdict: str) -> int:
@@ -131,8 +159,12 @@ def severity(verdict: str) -> int:
 
 
 def worst(reports: Iterable[Report]) -> Report | None:
-    """The report with the worst verdict; among equals, the one with the most proven causes, then the first."""
-    return max(reports, key=lambda r: (severity(r.verdict), sum(c.proven for c in r.causes)), default=None)
+    """The report with the worst verdict; among equals, the one with the most proven causes."""
+
+    def rank(report: Report) -> tuple[int, int, int]:
+        return severity(report.verdict), sum(c.proven for c in report.causes), severity(report.reentrant)
+
+    return max(reports, key=rank, default=None)
 
 
 def _indented(text: str) -> list[str]:

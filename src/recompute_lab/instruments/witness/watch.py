@@ -21,14 +21,15 @@ from recompute_lab.instruments.own_checkpoint import autocast_now
 from recompute_lab.instruments.state import Snapshot
 from recompute_lab.instruments.witness import conclude, reentrant, words
 from recompute_lab.instruments.witness.casts import CastCounter, autocast_is_on
+from recompute_lab.instruments.witness.locate import begins
 from recompute_lab.instruments.witness.proof import Laboratory, Output, Proof, Signature, entered
 from recompute_lab.instruments.witness.report import Report, worst
-from recompute_lab.instruments.witness.trace import Trace, Tracer
+from recompute_lab.instruments.witness.trace import STOPPED, Trace, Tracer
 
 _TORCHS_CHECKPOINT = torch.utils.checkpoint.__file__
 _DEEP = 40  # stack frames between torch's checkpoint and the witness's contexts
 _MOST_PROOFS = 8  # per segment: an unrepaired fault shows itself in every step
-_STOPPED = "_StopRecomputationError"
+_MOST_LINES = 12  # looked for: a report has room for fewer, and each costs a look after each line
 
 
 @dataclass(eq=False)
@@ -154,9 +155,14 @@ class Witness:
         laboratory = Laboratory(
             call.segment, call.args, call.kwargs, call.before, call.found, call.surroundings,
             Signature.of(call.forward, call.outputs), seconds=max(2.0, 40 * call.seconds),
+            most_bytes=self._most_bytes,
         )  # fmt: skip
         proof = laboratory.prove(items)
-        proof.lines = laboratory.lines([n for n in proof.written if n in call.differs or n in call.again])
+        causes = [name for item in proof.causes for name in sorted(item.names)]
+        written = [
+            n for n in (*causes, *proof.written) if n in proof.written and (n in call.differs or n in call.again)
+        ]
+        proof.lines = laboratory.lines([*dict.fromkeys(written)][:_MOST_LINES])
         known.append(proof)
         return proof
 
@@ -188,7 +194,7 @@ class _Forward:
         call.casts = self._counter.casts if self._counter else None
         call.seconds = time.perf_counter() - self._began
         call.forward.ended = "returned" if kind is None else kind.__name__
-        seen = _local(sys._getframe(1), "ret", among="checkpoint")
+        seen = _local(sys._getframe(1), "ret", among=("checkpoint", "_checkpoint_impl"))
         if seen is not None and kind is None:
             call.outputs = list(map(Output.of, tensors_in(seen[0])))
             reentrant.at_exit(call.hints, seen[0], call.args)
@@ -222,7 +228,7 @@ class _Recomputation:
         self._modes.close()
         if self._counter:
             call.casts_again = self._counter.casts - call.casts
-        stopped = kind is not None and kind.__name__ == _STOPPED
+        stopped = kind is not None and kind.__name__ == STOPPED
         call.recomputation.ended = "stopped early" if stopped else "returned" if kind is None else kind.__name__
         call.again = conclude.written_anew(call.found)
         if call.options.get("preserve_rng_state", True):
@@ -255,22 +261,22 @@ class _Recomputation:
             witness._conclude(call, None)
 
         frame.check_recomputed_tensors_match = compared
+        twice = partial(_unpacked_twice, witness, call)
         for reference in frame.weak_holders:
             if (holder := reference()) is not None:
-                holder.handles = _Handles(holder.handles, partial(_unpacked_twice, witness, call))
+                holder.handles = _Handles(holder.handles)
+                holder.handles.twice = twice
 
 
 class _Handles(dict):
     """Of a saved tensor: where its recomputed value is. torch puts None there once it has been handed out."""
 
-    def __init__(self, handles: dict, twice: Callable[[], None]):
-        super().__init__(handles)
-        self._twice = twice
+    __slots__ = ("twice",)
 
     def __getitem__(self, gid):
         handle = super().__getitem__(gid)
         if handle is None:
-            self._twice()
+            self.twice()
         return handle
 
 
@@ -279,12 +285,12 @@ def _unpacked_twice(witness: Witness, call: Call) -> None:
     witness._conclude(call, None)
 
 
-def _local(frame: FrameType | None, *names: str, among: str = "") -> tuple | None:
+def _local(frame: FrameType | None, *names: str, among: tuple[str, ...] = ()) -> tuple | None:
     """(value, all variables) of the nearest frame of torch's checkpoint in which one of the names is a variable."""
     for _ in range(_DEEP):
         if frame is None:
             return None
-        if frame.f_code.co_filename == _TORCHS_CHECKPOINT and (not among or frame.f_code.co_name == among):
+        if frame.f_code.co_filename == _TORCHS_CHECKPOINT and (not among or frame.f_code.co_name in among):
             variables = frame.f_locals
             for name in names:
                 if name in variables:
@@ -305,5 +311,7 @@ def name_of(segment: Callable) -> str:
     if isinstance(segment, torch.nn.Module):
         return type(segment).__name__
     name = getattr(segment, "__qualname__", type(segment).__name__).rpartition("<locals>.")[2]
+    if name == "<lambda>":
+        return f"lambda at {begins(segment)}"
     owner = getattr(segment, "__self__", None)
     return name_of(owner) if isinstance(owner, torch.nn.Module) else name
