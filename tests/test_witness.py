@@ -3,6 +3,7 @@
 import functools
 import gc
 import io
+import itertools
 import json
 import random
 import sys
@@ -141,7 +142,14 @@ def test_no_experiments_without_leave():
     segment, witness = Everything(), Witness(prove=False)
     one_step(segment, context_fn=witness.context_fn)
     assert len(segment.log.getvalue()) == 2
-    assert witness.report().causes and not any(cause.proven for cause in witness.report().causes)
+    assert {"passes", "kept", "by_name"} <= {cause.name for cause in witness.report().causes}
+
+
+@pytest.mark.xfail(reason="without experiments nothing tells that the values differ", strict=True)
+def test_without_experiments_wrong_gradients_are_not_called_right():
+    segment, witness = Everything(), Witness(prove=False)
+    one_step(segment, context_fn=witness.context_fn)
+    assert witness.report().verdict == "silent"
 
 
 @pytest.mark.parametrize(("fails_in", "error"), ENDINGS)
@@ -333,7 +341,8 @@ def test_segments_are_called_by_their_names():
     for segment in (attend, functools.partial(attend), model.forward, lambda x: torch.sin(x)):
         x = torch.randn(3, 4, requires_grad=True)
         checkpoint(segment, x, use_reentrant=False, context_fn=witness.context_fn).sum().backward()
-    assert [report.segment for report in witness.reports] == ["attend", "attend", "Ticking", "<lambda>"]
+    assert [report.segment for report in witness.reports[:3]] == ["attend", "attend", "Ticking"]
+    assert "lambda" in witness.reports[3].segment
 
 
 class Trainer:
@@ -379,10 +388,11 @@ def test_a_checkpoint_in_a_checkpoint():
         return watched(inner, torch.exp(h)).square()
 
     watched(outer, torch.randn(6, 4, requires_grad=True)).sum().backward()
+    assert int(norm.num_batches_tracked) == 3  # forward, recomputation of the outer, recomputation of the inner
     by_name = {report.segment: report for report in witness.reports}
     assert set(by_name) == {"inner", "outer"}
-    assert by_name["inner"].verdict == "side effect" and "running_mean" in by_name["inner"].causes[0].name
-    assert int(norm.num_batches_tracked) == 2
+    for report in by_name.values():
+        assert report.verdict == "side effect" and "running_mean" in report.causes[0].name
 
 
 def test_deeply_nested_checkpoints_are_not_run_without_end():
@@ -416,7 +426,8 @@ def test_several_backwards_through_one_graph():
 
 def test_without_state_several_backwards_are_nothing_to_report():
     witness, segment = Witness(), nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Tanh())
-    output = checkpoint(segment, torch.randn(3, 4), use_reentrant=False, context_fn=witness.context_fn)
+    x = torch.randn(3, 4, requires_grad=True)
+    output = checkpoint(segment, x, use_reentrant=False, context_fn=witness.context_fn)
     for _ in range(3):
         output.sum().backward(retain_graph=True)
     assert not witness.report().causes and witness.report().verdict == "replayable"
@@ -463,13 +474,18 @@ class Remembered(nn.Module):
     def __init__(self, ticking: bool):
         super().__init__()
         self.mix, self.ticks, self.ticking, self.seen = nn.Linear(4, 4), 1, ticking, io.StringIO()
-        self.seen.tensors = weakref.WeakSet()
+        self.seen.tensors = []  # on an object of Python's own, which is not put back
 
     def forward(self, x):
         self.ticks += self.ticking
         h = torch.exp(self.mix(x))
-        self.seen.tensors.update((x, h))
+        self.seen.tensors += weakref.ref(x), weakref.ref(h)
         return torch.tanh(h) * self.ticks
+
+
+def alive(segment: Remembered) -> list[torch.Tensor]:
+    gc.collect()
+    return [tensor for reference in segment.seen.tensors if (tensor := reference()) is not None]
 
 
 @pytest.mark.parametrize("ticking", [False, True])
@@ -480,9 +496,8 @@ def test_what_has_been_reported_is_let_go(ticking):
     )
     output.sum().backward()
     del output
-    gc.collect()
     assert bool(witness.report().causes) == ticking
-    assert not list(segment.seen.tensors)
+    assert len(segment.seen.tensors) >= 4 and not alive(segment)
 
 
 def test_activations_are_not_kept_between_the_passes():
@@ -490,10 +505,8 @@ def test_activations_are_not_kept_between_the_passes():
     witness, segment = Witness(), Remembered(False)
     x = torch.randn(3, 4, requires_grad=True)
     output = checkpoint(segment, x, use_reentrant=False, context_fn=witness.context_fn)
-    gc.collect()
-    assert [tensor is x for tensor in segment.seen.tensors] == [True]
+    assert [tensor is x for tensor in alive(segment)] == [True]
     del output
-    gc.collect()
 
 
 def test_a_graph_that_is_thrown_away_takes_its_call_along():
@@ -674,6 +687,27 @@ def test_members_that_are_hard_to_look_at():
     assert examine(Difficult(), torch.randn(3, 4, requires_grad=True)).causes[0].name == "passes"
 
 
+class Settling(nn.Module):
+    """Its first three passes take another way, counted where nobody looks: as something that is compiled on demand."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix, self.counted = nn.Linear(4, 4), itertools.count()
+
+    def forward(self, x):
+        h = self.mix(x)
+        return torch.tanh(torch.sin(h) if next(self.counted) in (0, 2) else torch.cos(h))
+
+
+def test_what_settles_is_no_race():
+    """Runs that agree under deterministic kernels show a race only where they go on to differ without."""
+    witness = Witness()
+    one_step(Settling(), context_fn=witness.context_fn)
+    cause = witness.report().causes[0]
+    assert cause.name.startswith("sin in forward, cos in recomputation") and not cause.proven
+    assert "race" not in str(witness.report())
+
+
 class Replacing(nn.Module):
     """Puts a touchy object where another was, in each pass."""
 
@@ -690,11 +724,11 @@ def test_an_object_that_cannot_be_compared():
     witness = Witness()
     assert one_step(Replacing(), context_fn=witness.context_fn) is None
     assert not any("failed" in note for note in witness.report().notes)
-    assert [cause.name for cause in witness.report().causes] == ["touchy"]
+    assert witness.report().verdict == "replayable"  # the new one is made like the old one
 
 
 class Large(nn.Module):
-    """A table of 400 kB that each pass writes to, beside a small one that it only reads."""
+    """A table of 400 kB that each pass writes to and reads."""
 
     def __init__(self):
         super().__init__()
@@ -702,9 +736,8 @@ class Large(nn.Module):
         self.register_buffer("table", torch.zeros(100_000))
 
     def forward(self, x):
-        h = torch.tanh(self.mix(x) + self.table[:4])
         self.table += 1.0
-        return h
+        return torch.tanh(self.mix(x) + self.table[:4])
 
 
 def test_beyond_most_bytes_it_can_tell_and_not_prove():
@@ -712,9 +745,15 @@ def test_beyond_most_bytes_it_can_tell_and_not_prove():
     for witness in (proven, told):
         one_step(Large(), context_fn=witness.context_fn)
     assert proven.report().causes[0].name == "table" and proven.report().causes[0].proven
-    report = told.report()
-    assert "table" in report.causes[0].name and not report.causes[0].proven, str(report)
-    assert "most_bytes" in report.notes[0]
+    assert told.report().causes[0].name == "table"
+    assert "most_bytes" in told.report().notes[0]
+
+
+@pytest.mark.xfail(reason="without experiments nothing tells that the values differ", strict=True)
+def test_beyond_most_bytes_wrong_gradients_are_not_called_right():
+    witness = Witness(most_bytes=10_000)
+    one_step(Large(), context_fn=witness.context_fn)
+    assert witness.report().verdict == "silent" and not witness.report().causes[0].proven
 
 
 def test_large_state_that_is_only_read_takes_no_copy():
