@@ -136,7 +136,12 @@ class Bracketed(nn.Module):
         return h
 
 
-@fault(r"entered|early.stop", SIDE_EFFECT, REPLAYABLE)
+@fault(
+    r"entered|early.stop",
+    SIDE_EFFECT,
+    REPLAYABLE,
+    missed={"watched": "what a whole forward leaves as it was is not looked at", "watched verdict": "as above"},
+)
 def bracket_left_open_by_early_stop():
     return Bracketed(4), (torch.randn(5, 4, requires_grad=True),)
 

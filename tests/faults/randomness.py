@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from faults import LOUD, SILENT, fault
+from faults import LOUD, SILENT, UNREACHED, fault
 
 
 @fault(r"torch.*RNG|rng.*torch|preserve_rng_state", SILENT, SILENT, options={"preserve_rng_state": False})
@@ -180,6 +180,12 @@ class Entropic(nn.Module):
         return torch.tanh(self.mix(x) * self.source.uniform(0.5, 1.5))
 
 
-@fault(r"repeat|source|SystemRandom", SILENT, SILENT, proven=False)
+@fault(
+    r"repeat|source|SystemRandom",
+    SILENT,
+    SILENT,
+    proven=False,
+    missed={"watched": UNREACHED, "watched verdict": UNREACHED, "watched reentrant": UNREACHED, "examined": UNREACHED},
+)
 def noise_of_the_operating_system():
     return Entropic(4), (torch.randn(5, 4, requires_grad=True),)

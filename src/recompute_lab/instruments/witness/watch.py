@@ -234,7 +234,7 @@ class _Recomputation:
         if call.options.get("preserve_rng_state", True):
             call.again = {n: k for n, k in call.again.items() if not words.is_torchs_stream(n)}
         call.stop_swallowed = not stopped and self._stop_was_raised()
-        if kind is not None and not stopped:
+        if isinstance(error, Exception) and not stopped:  # whoever interrupts it wants no experiments
             self._witness._conclude(call, error)
 
     def _stop_was_raised(self) -> bool:
