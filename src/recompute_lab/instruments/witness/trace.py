@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import linecache
 import os
 import sys
 from dataclasses import dataclass, field
@@ -60,6 +61,14 @@ class Trace:
             return ""
         _, _, code, line = self.operators[number]
         return place(code, line)
+
+    def code(self, number: int) -> str:
+        """The text of that line, shortened; "" where there is none."""
+        if not 0 <= number < len(self.operators):
+            return ""
+        _, _, code, line = self.operators[number]
+        text = linecache.getline(code.co_filename, line).strip()
+        return text if len(text) <= 60 else text[:57] + "..."
 
     def name(self, number: int) -> str:
         return self.operators[number][0] if 0 <= number < len(self.operators) else "nothing"

@@ -24,6 +24,7 @@ from recompute_lab.instruments.witness.casts import CastCounter, autocast_is_on
 from recompute_lab.instruments.witness.locate import begins
 from recompute_lab.instruments.witness.proof import Laboratory, Output, Proof, Signature, entered
 from recompute_lab.instruments.witness.report import Report, worst
+from recompute_lab.instruments.witness.saved import Saved
 from recompute_lab.instruments.witness.trace import STOPPED, Trace, Tracer
 
 _TORCHS_CHECKPOINT = torch.utils.checkpoint.__file__
@@ -48,6 +49,7 @@ class Call:
     before: Snapshot | None = None
     forward: Trace = field(default_factory=Trace)
     recomputation: Trace = field(default_factory=Trace)
+    saved: Saved = field(default_factory=Saved)
     outputs: list = field(default_factory=list)
     surroundings: Callable = entered
     differs: dict[str, str] = field(default_factory=dict)
@@ -183,6 +185,8 @@ class _Forward:
         autocast = autocast_now()
         call.surroundings = lambda: entered(autocast(), *modes[-1:])
         call.hints = reentrant.at_entry(call.before, call.args, call.kwargs, bool(modes), self._witness._captured)
+        if call.frame is not None:
+            call.saved.watch(call.frame, call.forward)
         self._began = time.perf_counter()
         self._modes = ExitStack()
         self._modes.enter_context(Tracer(call.forward))
@@ -193,6 +197,7 @@ class _Forward:
         self._modes.close()
         call.casts = self._counter.casts if self._counter else None
         call.seconds = time.perf_counter() - self._began
+        call.saved.forward_ended(call.frame)
         call.forward.ended = "returned" if kind is None else kind.__name__
         seen = _local(sys._getframe(1), "ret", among=("checkpoint", "_checkpoint_impl"))
         if seen is not None and kind is None:
@@ -258,6 +263,7 @@ class _Recomputation:
             except CheckpointError as error:
                 witness._conclude(call, error)
                 raise
+            call.saved.compare(frame, gid)
             witness._conclude(call, None)
 
         frame.check_recomputed_tensors_match = compared
