@@ -87,7 +87,7 @@ def report_of(call) -> Report:
     matters = call.saved.certainly_differs(call.forward) if proof.matters is None else proof.matters
     broken = bool(call.raised or ((parted or matters) and not right))
     verdict = LOUD if call.raised else SILENT if broken else REPLAYABLE
-    causes = _protocol(call)
+    causes = _protocol(call) + [(SIDE_EFFECT, cause) for cause in _left_open(call, proof)]
     if broken:
         causes += [(verdict, cause) for cause in _state(call, proof)]
     if broken and not causes:
@@ -150,6 +150,21 @@ def _twice(call, proof: Proof, told: list[Item]) -> list[Cause]:
         told = f"each backward through the graph runs the segment again, and writes {found[0].name} again."
         repair = "one backward per forward (of the sum of the losses), or keep the writes out of the segment."
         found.insert(0, Cause(name, begins(call.segment), True, told, repair))
+    return found
+
+
+def _left_open(call, proof: Proof) -> list[Cause]:
+    """What a whole forward puts back at its end, to which early stop does not come."""
+    if proof.matters is None or call.recomputation.ended != "stopped early":
+        return []
+    written = proof.written.keys() | proof.written_there.keys()
+    left = {name: kind for name, kind in call.again.items() if name not in written and kind != "random stream"}
+    found = []
+    for item in items_of(left):
+        told = "the forward puts it back before it ends; early stop leaves the segment earlier, with it changed."
+        repair = "put it back in `finally`; or early_stop=False."
+        where = _where(call, proof, sorted(item.names))
+        found.append(Cause(f"{item.label}, left by early stop", where, True, told, repair, "protocol", _NON_REENTRANT))
     return found
 
 

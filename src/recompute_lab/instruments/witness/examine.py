@@ -189,8 +189,9 @@ def _generic(implementation: str, tried: _Tried, segment, args, kwargs) -> Cause
     """The symptom in a cause's place, where none was found."""
     result, only, where = tried.divergence, _ONLY[implementation], begins(segment)
     if result.raised is not None:
-        told = " ".join(str(result.raised).split())[:120]
-        return Cause(type(result.raised).__name__, where, True, told, "the message says it.", "order", only)
+        said = " ".join(str(result.raised).split())
+        name = f"{type(result.raised).__name__}: {said.partition('. ')[0]}"[:120]
+        return Cause(name, where, True, said[:120], "the message says it.", "order", only)
     if result.missing:
         told = f"{implementation} gives {len(result.missing)} leaves no gradient that have one in the plain run."
         repair = "use_reentrant=False, or pass and return these tensors as arguments and outputs of their own."

@@ -65,6 +65,7 @@ class Call:
     hints: reentrant.Hints = field(default_factory=reentrant.Hints)
     raised: str = ""
     proof: Proof | None = None
+    proof_of: frozenset[str] = frozenset()
     number: int | None = None
     _frame: weakref.ref | None = None
 
@@ -128,8 +129,9 @@ class Witness:
         if error is not None:
             call.raised = f"{type(error).__name__}: {error}"
         try:
-            if call.proof is None and conclude.is_suspicious(call):
-                call.proof = self._proven(call)
+            # A later backward may find more changed than the first did.
+            if (call.proof is None or call.proof_of != call.differs.keys()) and conclude.is_suspicious(call):
+                call.proof, call.proof_of = self._proven(call), frozenset(call.differs)
             report = conclude.report_of(call)
         except Exception as failed:  # a diagnosis must not end somebody's run
             report = Report(call.label, notes=[f"the witness failed: {type(failed).__name__}: {failed}"])
@@ -223,6 +225,7 @@ class _Recomputation:
         if call.forward.ended != "running":  # a gradient that the segment takes for itself is none of the caller's
             reentrant.at_recomputation(call.hints, sys._getframe(1))
         self._watch_the_comparison()
+        self._groups = set() if call.frame is None else set(call.frame.recomp_counter)  # of earlier backwards
         call.recomputation = Trace()
         self._modes = ExitStack()
         self._modes.enter_context(Tracer(call.recomputation))
@@ -247,7 +250,8 @@ class _Recomputation:
         frame = self._call.frame
         if frame is None or not getattr(frame, "early_stop", False):
             return False
-        return any(count >= len(frame.weak_holders) > 0 for count in frame.recomp_counter.values())
+        counts = [count for group, count in frame.recomp_counter.items() if group not in self._groups]
+        return any(count >= len(frame.weak_holders) > 0 for count in counts)
 
     def _watch_the_comparison(self) -> None:
         """torch compares after this context has been left; only there it is known how the recomputation ended."""
