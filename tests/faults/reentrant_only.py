@@ -251,16 +251,11 @@ class Lean(nn.Module):
         return torch.exp(h)
 
 
-def followed_by_a_product(checkpoint, segment, x):
-    return checkpoint(segment, x).square()
-
-
 @fault(
     r"grad mode|is_grad_enabled|no_grad",
     REPLAYABLE,
     SILENT,
     proven=False,
-    driver=followed_by_a_product,
     missed={"watched": FORESEEN, "watched reentrant": FORESEEN},
 )
 def branch_on_grad_mode():

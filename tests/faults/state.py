@@ -512,7 +512,6 @@ class Scheduled(nn.Module):
     SILENT,
     SILENT,
     proven=False,
-    missed={"examined verdict": MADE_ONCE},
 )
 def iterator_that_moves_on():
     """An iterator cannot be copied or put back."""
