@@ -79,7 +79,7 @@ def keyword_tensors(checkpoint, model, image, text):
     return model.head(checkpoint(fuse, image=image, text=text))
 
 
-@fault(r"container|nested|keyword|=", REPLAYABLE, SILENT, proven=False, driver=keyword_tensors)
+@fault(r"frozen|keyword|container", REPLAYABLE, SILENT, proven=False, driver=keyword_tensors)
 def tensors_by_keyword():
     """Reentrant takes no keywords; bound beforehand, they are no arguments of its."""
     return Fused(3), (torch.randn(4, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True))

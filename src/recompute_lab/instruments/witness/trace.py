@@ -135,8 +135,13 @@ def line_outside_torch(frame: FrameType | None) -> tuple[CodeType, int]:
 
 @functools.cache
 def is_users(file: str) -> bool:
-    """Neither torch's nor Python's own. Installed packages count as the user's."""
-    if file.startswith(TORCH) or file.startswith("<") and not file.startswith(("<stdin", "<ipython")):
+    """Neither torch's, NumPy's, nor Python's own. Other installed packages count as the user's."""
+    if (
+        file.startswith(TORCH)
+        or f"-packages{os.sep}numpy{os.sep}" in file
+        or file.startswith("<")
+        and not file.startswith(("<stdin", "<ipython"))
+    ):
         return False
     return not file.startswith(_PYTHON) or "site-packages" in file or "dist-packages" in file
 
