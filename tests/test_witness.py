@@ -145,7 +145,6 @@ def test_no_experiments_without_leave():
     assert {"passes", "kept", "by_name"} <= {cause.name for cause in witness.report().causes}
 
 
-@pytest.mark.xfail(reason="without experiments nothing tells that the values differ", strict=True)
 def test_without_experiments_wrong_gradients_are_not_called_right():
     segment, witness = Everything(), Witness(prove=False)
     one_step(segment, context_fn=witness.context_fn)
@@ -749,7 +748,6 @@ def test_beyond_most_bytes_it_can_tell_and_not_prove():
     assert "most_bytes" in told.report().notes[0]
 
 
-@pytest.mark.xfail(reason="without experiments nothing tells that the values differ", strict=True)
 def test_beyond_most_bytes_wrong_gradients_are_not_called_right():
     witness = Witness(most_bytes=10_000)
     one_step(Large(), context_fn=witness.context_fn)

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 # Why some are missed.
-UNREACHED = "it cannot be reached from the segment, nor put back, and no operator differs in kind or shape"
-VALUES = "the operators differ, what is saved for backward does not: only a comparison of values could tell"
+UNREACHED = "it cannot be reached from the segment, nor put back: the operator is named at which it shows"
 NOT_RUN_AGAIN = "torch runs the segment no second time, and a report is made of a second run"
 FORESEEN = "what reentrant checkpointing refuses in its forward is not foreseen"
 MADE_ONCE = "what cannot be put back is used up by the first of the runs that are compared"

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from faults import VALUES, harmless
+from faults import harmless
 
 LOG = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Rotating(nn.Module):
         return h * cosine + h.roll(1, -1) * sine
 
 
-@harmless(missed={"watched": VALUES})
+@harmless()
 def constants_made_at_the_first_call():
     return Rotating(4), (torch.randn(2, 5, 4, requires_grad=True),)
 
@@ -83,7 +83,7 @@ class SetByData(nn.Module):
         return torch.tanh((x + self.shift) * self.scale)
 
 
-@harmless(missed={"watched": VALUES})
+@harmless()
 def scale_set_by_the_first_batch():
     return SetByData(4), (torch.randn(8, 4, requires_grad=True),)
 

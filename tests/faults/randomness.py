@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from faults import LOUD, SILENT, UNREACHED, fault
+from faults import LOUD, SILENT, fault
 
 
 @fault(r"torch.*RNG|rng.*torch|preserve_rng_state", SILENT, SILENT, options={"preserve_rng_state": False})
@@ -185,7 +185,6 @@ class Entropic(nn.Module):
     SILENT,
     SILENT,
     proven=False,
-    missed={"watched": UNREACHED, "watched verdict": UNREACHED, "watched reentrant": UNREACHED, "examined": UNREACHED},
 )
 def noise_of_the_operating_system():
     return Entropic(4), (torch.randn(5, 4, requires_grad=True),)
