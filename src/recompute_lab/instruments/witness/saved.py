@@ -32,20 +32,28 @@ class Value:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Value:
+        # A mode that is on is asked for each shape and dtype, too: this is done for every saved tensor.
+        with torch._C.DisableTorchFunction():
+            if torch._C._len_torch_dispatch_stack():
+                with torch._C._DisableTorchDispatch():
+                    return cls._of(tensor)
+            return cls._of(tensor)
+
+    @classmethod
+    def _of(cls, tensor: torch.Tensor) -> Value:
         owner = tensor if tensor._base is None else tensor._base
         kind = tuple(tensor.shape), tensor.dtype, tensor.device
         if owner.is_leaf and owner.requires_grad:
             return cls((*kind, *_place(tensor)), None)
         if tensor.is_meta or tensor.is_quantized or tensor.layout is not torch.strided or not tensor.numel():
             return cls(kind, None)
-        with torch.no_grad(), torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
-            flat = tensor.detach()
-            flat = torch.view_as_real(flat.resolve_conj()) if flat.is_complex() else flat
-            flat = flat.reshape(-1)
-            flat = flat[:: -(-flat.numel() // _LARGEST)] if flat.numel() > _LARGEST else flat
-            flat = flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
-            weights = _weights(flat.dtype, flat.device, 1 << (flat.numel() - 1).bit_length())
-            return cls(kind, weights[:, : flat.numel()].mv(flat))  # one kernel: this is done for each saved tensor
+        flat = tensor.detach()
+        flat = torch.view_as_real(flat.resolve_conj()) if flat.is_complex() else flat
+        flat = flat.reshape(-1)
+        flat = flat[:: -(-flat.numel() // _LARGEST)] if flat.numel() > _LARGEST else flat
+        flat = flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
+        weights = _weights(flat.dtype, flat.device, 1 << (flat.numel() - 1).bit_length())
+        return cls(kind, weights[:, : flat.numel()].mv(flat))
 
 
 @functools.lru_cache(maxsize=16)
