@@ -86,8 +86,8 @@ for name in ("reentrant", "non-reentrant"):
 
 # %% [markdown]
 # (*Training*: the losses and gradients of all steps, and the weights after the last; *equal*: in every bit.) In train mode nobody
-# *reads* the running statistics. So the training is the plain run's in every bit, and no comparison of losses or gradients will
-# ever show the fault. The statistics themselves have moved twice per step, both times towards the same batch.
+# *reads* the running statistics. So the training is the plain run's in every bit, and no comparison of training losses or gradients
+# will ever show the fault. The statistics themselves have moved twice per step, both times towards the same batch.
 #
 # ## 2 · Better or worse?
 #
@@ -201,14 +201,15 @@ for when, off in {
 
 # %% [markdown]
 # - *Two forwards, then two backwards* (real and fake images in a discriminator; two views of an image): the updates come in the
-#   order A B A B, and the last ones weigh more than they should: little if A and B are alike, more if they are of two kinds.
+#   order A B A B, or A B B A. A is written again after B, and weighs more than it should; that shows little if A and B are alike,
+#   more if they are of two kinds.
 # - *Also used outside a checkpoint*; *a forward without a backward*: such a batch is counted once, with a momentum for two.
 # - *Backward twice* (`retain_graph=True`): each backward recomputes, so that is three updates.
 # - *Behind the last saved tensor*: early stop leaves the recomputation before it. It is counted once, right without a repair, by
 #   luck, and wrong with one.
 #
-# The counter is doubled whatever the momentum. With `None` the counter cancels, as every batch stands twice in an average of all;
-# but only after backward, and only if all of the run was checkpointed, or nothing.
+# The counter is doubled whatever the momentum. With `None` the doubling cancels up to rounding, as every batch stands twice in an
+# average of all; but only after backward, and only if all of the run was checkpointed, or nothing.
 #
 # **Nesting.** "At most twice" is folklore, too. **Predict**: how many updates per step if a segment contains the segment that
 # contains the BatchNorm? With one more around that? And does it matter whether an outer segment has another layer behind the inner
@@ -307,7 +308,8 @@ for place, row in counts.items():
 #    writes go to copies, which are thrown away; or the state of the entry is put in place, and afterwards what was there. Code of
 #    your own can ask `recomputing()`, if `context_fn=announced`. The reentrant implementation takes no `context_fn`;
 #    `for_reentrant` counts calls. In nested segments every checkpoint has to be told, the outer ones, too.
-# 3. **Move the boundary.** What must run once does not belong into what runs twice. It costs the memory that it saves for backward.
+# 3. **Move the boundary.** What must run once does not belong into what runs twice. The price is memory: what the layers between
+#    the segments save for backward is kept.
 #
 # **Predict**: which of them leave the plain run's statistics in every bit, under both implementations, and three segments deep?
 
@@ -341,7 +343,8 @@ for name, row in batchnorm_repairs.attempts().items():
         print(f"   {way:<13} {f'raises ({result.outcome})' if result.raised else told}")
 
 # %% [markdown]
-# - *Switched off*: BatchNorm then does not save its two running statistics, and non-reentrant checkpointing counts tensors.
+# - *Switched off*: BatchNorm then does not save its two running statistics, and non-reentrant checkpointing counts saved tensors.
+#   The reentrant one does not count, and there it works.
 # - *`eval()`*: the recomputation normalises with other numbers. It is another network.
 # - *Grad mode* tells the passes apart under the reentrant implementation only (off, then on); under the other it is on in both. And
 #   a forward that has no backward, in train mode under `no_grad`, is never counted. (A library has shipped it: FairScale, issue
@@ -402,7 +405,8 @@ check.find_all(found)
 # A tool asks the same question of any segment of yours. `writes(segment, x)` runs it plainly, lists all that it changed, and finds
 # out by running it again, once for each write with that one write left standing, what is *also read*; at last it runs both
 # implementations. It leaves all state as it was. The columns: what kind of thing, its name, what became of it, whether a forward
-# that finds it changed computes something else, and whether checkpointing leaves it as the plain run does.
+# that finds it changed computes something else, and whether the implementations, one or both, leave it otherwise than the plain run
+# does.
 #
 # **Predict** the table for section 1's segment. Then for `tally` in the next cell: what will it say?
 
@@ -427,9 +431,10 @@ print(writes(tally, side_effects.rows()), "| calls were made:", slots.calls > 0)
 #
 # ## 7 · Try it
 #
-# Momentum, drift, implementation and repair, on the network of section 1. Which repairs leave the plain run's statistics? What does
-# `None` need? A warning: with √m the repaired run may evaluate *better* than the plain one, while its statistics are the most wrong
-# of all (section 2 said why). **A better number is no evidence of a repair.** (By keyboard: Tab to a list, Alt + ↓ opens it.)
+# Momentum, drift, implementation and repair, on the network of section 1. (*Spared*: written to copies.) Which repairs leave the
+# plain run's statistics? What does `None` need? A warning: with √m the repaired run may evaluate *better* than the plain one, while
+# its statistics are the most wrong of all (section 2 said why). **A better number is no evidence of a repair.** (By keyboard: Tab
+# to a list, Alt + ↓ opens it.)
 
 # %%
 from IPython.display import display
@@ -450,8 +455,8 @@ show(courses(case), sentence(case).partition(" Errors")[0])
 # `recomputing()` tells.
 #
 # **4. From outside.** Now nobody may touch `Smoothed`. Write a function that returns a `context_fn` for a module.
-# `state_replayed(module)` does most of it, and gives two context managers when it is called. What it does not find is the list: a
-# default argument is made once for all calls, `Smoothed.forward.__defaults__[0]`.
+# `state_replayed(module)` is one, and does most of it. What it does not find is the list: a default argument is made once for all
+# calls, `Smoothed.forward.__defaults__[0]`.
 
 # %% tags=["solution"]
 class Once(unknown.Smoothed):
@@ -574,7 +579,7 @@ check.who_chooses(choice)
 # <details><summary>A layer writes a moving average in its forward. When are the gradients wrong, and which repair is right without knowing more?</summary>
 #
 # If a forward in train mode also reads it: before the write or after. To replay the state of the segment's entry is right in each
-# case; not to write in the recomputation helps only for what is not read, or read after the write with no other call in between.
+# order; not to write in the recomputation helps only for what is not read, or read after the write with no other call in between.
 # </details>
 #
 # <details><summary>From lesson 03: why does non-reentrant checkpointing not notice any of this, but for a cache and a table?</summary>
