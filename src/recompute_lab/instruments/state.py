@@ -7,7 +7,9 @@ history is not.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from types import FunctionType
 
 import torch
@@ -36,7 +38,7 @@ class Snapshot:
         self._reach = Reach.of(segment, *args, **kwargs)
         self.tensors = self._reach.tensors
         self._holders = [(holder, holder.members()) for holder in self._reach.holders]
-        self._containers = [(name, container, container.copy()) for name, container in self._reach.containers]
+        self._containers = [(name, container, _members(container)) for name, container in self._reach.containers]
         self._cells = [(name, cell, contents(cell)) for name, cell in self._reach.cells]
         # `.data` is the same memory under a version counter of its own: writing to it upsets no graph of the caller's.
         self._held = {name: (t.data, t.detach().clone(), t.requires_grad) for name, t in self.tensors.items()}
@@ -188,6 +190,8 @@ def equal_values(a, b) -> bool:
     """Bit for bit, down to the tensors in what `Snapshot.values_now` gives."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         return same_bits(a, b)
+    if isinstance(a, Copy) and isinstance(b, Copy):
+        return equal_values(a.rows, b.rows)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(equal_values, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
@@ -208,21 +212,34 @@ def _same(now, before) -> bool:
     return type(now) is type(before) and isinstance(now, SCALARS) and repr(now) == repr(before)
 
 
+def _kind(container) -> type:
+    """The type whose methods are called: those of a subclass may do anything, and raise."""
+    return next(kind for kind in (OrderedDict, *CONTAINERS) if isinstance(container, kind))
+
+
+def _members(container):
+    """A plain container of the same members, in their order."""
+    kind = _kind(container)
+    return dict(kind.items(container)) if issubclass(kind, dict) else kind(kind.__iter__(container))
+
+
 def _same_members(container, members) -> bool:
-    if len(container) != len(members):
+    now = _members(container)
+    if len(now) != len(members):
         return False
-    if isinstance(container, set):
-        return container == members
-    if isinstance(container, dict):  # the order too: a cache may keep its oldest entry first
-        return all(map(_same, container, members)) and all(map(_same, container.values(), members.values()))
-    return all(map(_same, container, members))
+    if isinstance(now, set):
+        return {id(member) for member in now} == {id(member) for member in members} or equal_values(now, members)
+    if isinstance(now, dict):  # the order too: a cache may keep its oldest entry first
+        return all(map(_same, now, members)) and all(map(_same, now.values(), members.values()))
+    return all(map(_same, now, members))
 
 
 def _refill(container, members) -> None:
     if _same_members(container, members):  # leave it alone: the caller may be iterating over it
         return
-    container.clear()
-    (container.update if isinstance(container, dict | set) else container.extend)(members)
+    kind = _kind(container)
+    kind.clear(container)
+    (kind.update if issubclass(kind, dict | set) else kind.extend)(container, members)
 
 
 def _reassign(holder: Holder, members: dict, keep: Collection[str]) -> None:
@@ -240,19 +257,64 @@ def _reassign(holder: Holder, members: dict, keep: Collection[str]) -> None:
             holder.mapping[name] = value
 
 
-def _copied(value, inside: tuple[int, ...] = ()):
-    """A copy down to the tensors, in tuples: a later pass would change what a shallow copy holds."""
-    tensor = value if isinstance(value, torch.Tensor) else tensor_of(value)
-    if tensor is not None:
-        return tensor.detach().clone()
-    if id(value) in inside:  # it contains itself
-        return "..."
-    attributes = None if isinstance(value, FunctionType) else attributes_of(value)
-    members = value if attributes is None else attributes
-    if not isinstance(members, (*CONTAINERS, tuple)) or isinstance(members, set):
-        return members.copy() if isinstance(members, set) else members
-    members = members.items() if isinstance(members, dict) else members
-    return type(value), *(_copied(member, (*inside, id(value))) for member in members)
+@dataclass(frozen=True)
+class Copy:
+    """A container or an object, copied down to the tensors: a later pass would change what a shallow copy holds.
+
+    `rows` has one tuple for each container and object in it, itself first: its type, then a tuple for each entry. What
+    has a row of its own stands there as a `_Row`. So neither depth matters, nor how often one thing is met.
+    """
+
+    rows: tuple[tuple, ...]
+
+    @property
+    def type(self) -> type:
+        return self.rows[0][0]
+
+    @property
+    def entries(self) -> tuple[tuple, ...]:
+        """(member,) of a list, tuple or deque, (name, value) of a dict or an object."""
+        return self.rows[0][1:]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+@dataclass(frozen=True)
+class _Row:
+    number: int
+
+
+def _copied(value):
+    todo, numbers = [], {}
+
+    def noted(value):
+        tensor = value if isinstance(value, torch.Tensor) else tensor_of(value)
+        if tensor is not None:
+            return tensor.detach().clone()
+        if isinstance(value, set):
+            return _members(value)
+        if _entries(value) is None:
+            return value
+        # Whether two equal tuples are one object is for Python to say.
+        if id(value) not in numbers or isinstance(value, tuple):
+            numbers[id(value)] = len(todo)
+            todo.append(value)
+        return _Row(numbers[id(value)])
+
+    top = noted(value)
+    rows = [(type(each), *(tuple(map(noted, entry)) for entry in _entries(each))) for each in todo]
+    return Copy(tuple(rows)) if todo else top
+
+
+def _entries(value) -> list[tuple] | None:
+    """The members of a container, the attributes of an object with their names; None for what has neither."""
+    if not isinstance(value, (*CONTAINERS, tuple)):
+        value = None if isinstance(value, FunctionType) else attributes_of(value)
+    if value is None or isinstance(value, set):
+        return None
+    members = value if isinstance(value, tuple) else _members(value)
+    return list(members.items()) if isinstance(members, dict) else [(member,) for member in members]
 
 
 def _switches() -> dict[str, tuple[object, Callable]]:
