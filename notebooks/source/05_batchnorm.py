@@ -23,7 +23,7 @@
 # - say of any write, from when it is read, what comes of it: a wrong log, wrong gradients, an error, or nothing;
 # - repair it: make it idempotent, suppress or replay it, or move the boundary.
 #
-# **Time** 90 minutes, almost half of them for the exercises. **You need** PyTorch: modules, `backward`, train and eval mode. Lesson
+# **Time** two hours; 75 minutes without exercises 4 to 6. **You need** PyTorch: modules, `backward`, train and eval mode. Lesson
 # 04 helps. The outputs are stored: to predict before you see, choose *Edit → Clear Outputs of All Cells* first. The sections build
 # on each other: after a restart, go on with *Run → Run All Above Selected Cell*.
 #
@@ -129,10 +129,11 @@ for m in momenta:
 #
 # - *The statistics lag* (m = 0.01; m = 0.1 early, or at a constant rate): twice is better. After 100 plain steps at m = 0.01 the
 #   running mean is still, with a weight of 0.99¹⁰⁰ = 37%, the zero that it started from.
-# - *Training has settled* (m = 0.1, batch 32, a rate that has decayed): hardly any difference, less than one percent.
-# - *Few small batches are remembered* (m = 0.5, batch 4, decayed rate): worse, by two to three percent, in each light.
+# - *Training has settled* (m = 0.1, batch 32, a rate that has decayed): hardly any difference, less than one percentage point.
+# - *Few small batches are remembered* (m = 0.5, batch 4, decayed rate): worse, by two to three percentage points, in each light.
 #
-# (Where nothing is wrong, about one such interval in twenty excludes zero by chance.)
+# (12 cases: two sizes of batch, two learning rates, three ways in which the light grows. Where nothing is wrong, about one such
+# interval in twenty excludes zero by chance.)
 #
 # What is always true is something else: **weights that are equal in every bit evaluate differently**, for a switch that should do
 # nothing but save memory. Whoever compares a checkpointed run with a plain one compares two momenta as well. If the larger one is
@@ -239,10 +240,10 @@ for name, by_depth in curves.items():
 # a cache of keys and values, a table that the first call builds, a queue of features, an observer of ranges (quantisation),
 # spectral norm, a loss that is collected in a list (a router's balance loss, which the training loop adds), forward hooks; a
 # statistic of each sample by itself; and a last value that is overwritten. Three of them keep the same moving average and differ in
-# when they read it; the cell prints them.
+# when they read it: never in training, before the write, after it. The cell prints them.
 #
-# **Predict**, for the three: is the state right after a step, are the gradients? Which of the fifteen will raise, under which
-# implementation? (*Written*: how often, counted in plain forwards. *Off by*: the largest relative error of a gradient, in one step.
+# **Predict**, for the three: is the state right after a step, are the gradients? Which of the fifteen will raise, and under which
+# implementation: in which does the *number* or the *shape* of the saved tensors depend on state? (*Written*: how often, counted in plain forwards. *Off by*: the largest relative error of a gradient, in one step.
 # *1 missing*: one parameter gets no gradient.)
 
 # %%
@@ -259,7 +260,8 @@ for way, verdict in product(("reentrant", "non-reentrant"), side_effects.VERDICT
     print(f"{way:<13} {verdict:<14} {outcomes}, state wrong: {sum(c.state_wrong for c in row)}")
 
 # %% [markdown]
-# (*fine*, *silent*, and the kinds of error, *count* and *metadata*, are those of lesson 03.) **When is it read?** decides.
+# (*fine*, *silent*, and the kinds of error, *count* and *metadata*, are those of lesson 03. The one of nine that is read and whose
+# state is right is the table: built once, then found.) **When is it read?** decides.
 #
 # - *Only written*, or read in evaluation only, as BatchNorm's statistics: the state is wrong, the gradients are right. With one
 #   exception: the **collected loss**. What it writes is part of the graph. Under the reentrant implementation the forward's term
@@ -302,8 +304,9 @@ for place, row in counts.items():
 # x = checkpointed_between(layers, x)
 # ```
 #
-# 1. **Idempotent.** Every forward starts from the state of the last `commit()`: run it as often as you like, with one commit per
-#    forward.
+# 1. **Idempotent.** Every forward starts from the state of the last `commit()`: run it as often as you like. Commit after each
+#    backward; if several batches make a step, not after the step: what is not committed is undone by the next forward. (`.data`
+#    writes without telling autograd, which would otherwise refuse a backward whose saved tensor has changed.)
 # 2. **Suppress or replay.** `context_fn` gives two context managers, for the forward and for its recomputation. In the second one
 #    writes go to copies, which are thrown away; or the state of the entry is put in place, and afterwards what was there. Code of
 #    your own can ask `recomputing()`, if `context_fn=announced`. The reentrant implementation takes no `context_fn`;
@@ -328,7 +331,8 @@ for repair, row in batchnorm_repairs.repairs(ways).items():
     print(f"{repair:<18}", *(f"{cell:<18}" for cell in told))
 
 # %% [markdown]
-# All of them, in every bit, counter included (× 3: inside three nested segments).
+# All of them, in every bit, counter included (× 3: inside three nested segments; unrepaired and non-reentrant they count 40 there,
+# too, since nothing stands behind the inner ones: section 3).
 #
 # **What is often tried instead**, and **predict** which of it works: switch `track_running_stats` off in the recomputation; put the
 # module into `eval()` there; ask `torch.is_grad_enabled()` before writing.
@@ -350,7 +354,7 @@ for name, row in batchnorm_repairs.attempts().items():
 #   a forward that has no backward, in train mode under `no_grad`, is never counted. (A library has shipped it: FairScale, issue
 #   1035.)
 #
-# A fourth, *momentum 0*, makes both passes agree: on statistics that never leave their start.
+# A fourth, *momentum 0* for good, makes both passes agree: on statistics that never leave their start.
 #
 # **Which repair for which order?** The moving average of section 4: only written; read, then written; written, then read. A
 # condition in the code (`if not recomputing():` before the write), writes to copies, or replay. **Predict** the table: what is
@@ -376,7 +380,8 @@ for way in (REENTRANT, NON_REENTRANT):
 # no value brings back: return the term instead. (Each of the fifteen has a repair beside it, in `specimens`.)
 #
 # That is lesson 04 again. A random stream is state that is read and then written by each draw; what torch does for its own
-# generator, `state_replayed` does for buffers and attributes. *State is a stream: rewind what is read, or do not let it move.*
+# generator, `state_replayed` does for buffers and attributes (for what they hold directly: tensors, numbers, lists, dicts; not NumPy
+# arrays, nor lists in lists). *State is a stream: rewind what is read, or do not let it move.*
 #
 # ## 6 · The review question
 #
@@ -455,8 +460,9 @@ show(courses(case), sentence(case).partition(" Errors")[0])
 # `recomputing()` tells.
 #
 # **4. From outside.** Now nobody may touch `Smoothed`. Write a function that returns a `context_fn` for a module.
-# `state_replayed(module)` is one, and does most of it. What it does not find is the list: a default argument is made once for all
-# calls, `Smoothed.forward.__defaults__[0]`.
+# `state_replayed(module)` is one, and does most of it: call it in yours, and you have both of its context managers. What it does not
+# find is the list: a default argument is made once for all calls, `Smoothed.forward.__defaults__[0]`. What is to be undone has to be
+# undone when the recomputation is left by an error, too: early stop is one.
 
 # %% tags=["solution"]
 class Once(unknown.Smoothed):

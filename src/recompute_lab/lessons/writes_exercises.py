@@ -403,6 +403,11 @@ def _objection(role: str, repair: str) -> str:
         return "where the segments begin and end is for others to say."
     if repair == "leave":
         return "what is written is read in training: gradients are wrong, and no division brings them back."
+    if role == "tomorrow" and repair == "idempotent":
+        return (
+            "it needs a commit() in the training loop, or other code in the layer: right for the next run, a risk for "
+            "this one."
+        )
     if role == "tomorrow":
         return (
             f"it changes the signature, or the names in the state dict ({', '.join(dict(CachedAt().named_buffers()))} "
