@@ -144,7 +144,12 @@ class _Walk:
                 self.note_container(name, value)
             held = value if isinstance(value, tuple) else members_of(value)
             members = held.items() if isinstance(held, dict) else enumerate(held)
-            yield from ((f"{name}[{key!r}]", member) for key, member in members if not isinstance(member, SCALARS))
+            yield from ((f"{name}[{_told(key)}]", member) for key, member in members if not isinstance(member, SCALARS))
+            if (attributes := attributes_of(value)) is not None:  # of a subclass of the user's
+                yield from self.visit_object(name, value, attributes)
+                yield from ((base.__name__, base) for base in type(value).__mro__)
+        elif isinstance(value, functools._lru_cache_wrapper):  # what is cached itself nobody can see
+            yield name, value.__wrapped__
         elif isinstance(value, FunctionType):
             yield from self.visit_function(name, value)
         elif isinstance(value, type):
@@ -249,6 +254,13 @@ def join(name: str, key: str) -> str:
     if name:
         return f"{name}.{key}"
     return f"segment.{key}" if key in ("args", "kwargs") else key  # "args[0]" is an argument
+
+
+def _told(key) -> str:
+    try:
+        return repr(key)
+    except Exception:  # an object of the user's that does not like to be shown
+        return f"<{type(key).__name__}>"
 
 
 def attributes_of(value) -> dict | None:
