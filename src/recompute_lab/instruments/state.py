@@ -194,7 +194,11 @@ class Snapshot:
         before.update((name, members) for name, _, members in self._containers)
         before.update((stream.name, state) for stream, state in self._streams)
         before.update((name, position) for name, (position, _) in self._switches.items())
-        empty = {name: Copy(((type(container),),)) for name, container, members in self._containers if not members}
+        empty = {
+            name: set() if isinstance(container, set) else Copy(((type(container),),))
+            for name, container, members in self._containers
+            if not members
+        }
         return {n: empty[n] if n in empty else _copied(before.get(n, ABSENT)) for n in names}
 
     def fingerprints(self, names: Collection[str]) -> dict[str, Callable[[], object]]:
