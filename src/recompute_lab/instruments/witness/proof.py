@@ -107,9 +107,9 @@ class Proof:
     `matters` is True where the segment, run in the recomputation's world, does not do what the forward did; None where
     that was not tried. `causes` is the smallest set found, and `proven` says whether undoing it is enough; of those in
     `untried` it is not known whether they are needed. `repeatable` is False where two runs from one state differ,
-    `kernels` True where they no longer do with deterministic kernels. `written` names what a forward changes, with its kind, `lines` where, `graphs` which of it holds a tensor with a
-    history. `off` is the relative difference of the outputs, `runs` how often the segment ran, `unfinished` a sentence
-    on what was not tried.
+    `kernels` True where they no longer do with deterministic kernels. `written` names what a forward changes, with its
+    kind, `lines` where, `graphs` which of it holds a tensor with a history. `off` is the relative difference of the
+    outputs, `runs` how often the segment ran, `unfinished` a sentence on what was not tried.
     """
 
     matters: bool | None = None
