@@ -79,7 +79,7 @@ lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: install it with 'pip install uv'." >&2; exit 1; }
 	@printf 'torch==$(TORCH)\nhatchling\neditables\n' | \
 	    uv pip compile --quiet --no-header --no-annotate --universal --fork-strategy fewest \
-	    --python-version 3.11 --extra dev pyproject.toml - > requirements.lock.new
+	    --python-version 3.11 --extra dev --extra models pyproject.toml - > requirements.lock.new
 	@{ echo "# Every package of the lab, pinned. Written by 'make lock' from pyproject.toml: not by hand."; \
 	   grep -vE '^(nvidia|cuda|triton)' requirements.lock.new; } > requirements.lock
 	@rm requirements.lock.new

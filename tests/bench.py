@@ -12,10 +12,12 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import CheckpointError, checkpoint
 
-from recompute_lab import NON_REENTRANT, PLAIN, REENTRANT, align, record
+from recompute_lab import NON_REENTRANT, PLAIN, REENTRANT, Witness, align, record
 from recompute_lab.instruments.ledger import Recorder
 from recompute_lab.instruments.memory import footprint
+from recompute_lab.instruments.nondeterminism import Nudge
 from recompute_lab.instruments.own_checkpoint import OWN
 from recompute_lab.instruments.timing import seconds
 from recompute_lab.specimens.norm_cap import GuardedNormCap, RepairedNormCap
@@ -99,6 +101,40 @@ def ledgers() -> None:
     )
 
 
+def witness() -> None:
+    def step(trunk, x, **options) -> Callable:
+        return lambda: checkpoint(trunk, x, use_reentrant=False, **options).sum().backward()
+
+    for width in (16, 32, 64, 128):
+        trunk, x = Trunk(limit=100.0, blocks=7, width=width), torch.randn(8, 16, width, requires_grad=True)
+        steps = {
+            "checkpointed": step(trunk, x),
+            "watched by a witness": step(trunk, x, context_fn=Witness().context_fn),
+            "debug=True": step(trunk, x, debug=True),
+        }
+        show(f"A checkpointed step of seven blocks, width {width}", side_by_side(steps))
+
+    x = torch.randn(8, 16, 32, requires_grad=True)
+    steps = {}
+    for blocks in (7, 70):
+        trunk = Trunk(limit=100.0, blocks=blocks)
+        steps[f"{blocks} blocks"] = step(trunk, x)
+        steps[f"{blocks} blocks, watched"] = step(trunk, x, context_fn=Witness().context_fn)
+    show("A segment that is ten times as long", side_by_side(steps, rounds=7))
+
+    nudge = Nudge({1: 4, 2: -4})
+    segment, x = nudge.counted(Trunk(limit=0.2, noise=nudge, blocks=7)), torch.randn(2, 16, 32, requires_grad=True)
+    told = {}
+    for name, options in {"debug=True": {"debug": True}, "the witness": {"context_fn": Witness().context_fn}}.items():
+        nudge.pass_number = 0
+        try:
+            step(segment, x, **options)()
+        except CheckpointError as error:
+            told[name] = "\n".join(getattr(error, "__notes__", None) or [str(error)])
+    lines = ", ".join(f"{name} {len(text.splitlines()):,}" for name, text in told.items())
+    print(f"\nLines printed for one flip in seven blocks: {lines}")
+
+
 def imports() -> None:
     code = [sys.executable, "-X", "importtime", "-c", "import torch; import recompute_lab"]
     report = subprocess.run(code, capture_output=True, text=True, check=True).stderr
@@ -114,4 +150,5 @@ if __name__ == "__main__":
     strategies()
     own_checkpoint()
     ledgers()
+    witness()
     imports()

@@ -22,6 +22,7 @@ PYPROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 RUNTIME = [Requirement(text) for text in PROJECT["dependencies"]]
 DEV = [Requirement(text) for text in PROJECT["optional-dependencies"]["dev"]]
+MODELS = [Requirement(text) for text in PROJECT["optional-dependencies"]["models"]]
 LOCK = [
     Requirement(line)
     for line in (HOUSE / "requirements.lock").read_text().splitlines()
@@ -55,7 +56,7 @@ def locked(python: str = "3.12", platform: str = "linux") -> dict[str, str]:
 def test_the_lock_satisfies_pyproject(python, platform):
     pins = locked(python, platform)
     build = [Requirement(text) for text in PYPROJECT["build-system"]["requires"]]
-    for need in RUNTIME + DEV + build + [Requirement("editables")]:
+    for need in RUNTIME + DEV + MODELS + build + [Requirement("editables")]:
         assert need.name in pins, f"{need.name} is not in requirements.lock: run make lock"
         assert need.specifier.contains(pins[need.name]), f"{need}, but {pins[need.name]} is locked"
 
@@ -90,7 +91,7 @@ def test_make_knows_the_locked_torch():
 
 
 def test_conda_has_every_runtime_dependency_and_nothing_else():
-    expected = {CONDA_NAME.get(need.name, need.name) + str(need.specifier) for need in RUNTIME}
+    expected = {CONDA_NAME.get(need.name, need.name) + str(need.specifier) for need in RUNTIME + MODELS}
     assert {item for item in CONDA if not re.match("python=|pip$", item)} == expected
 
 

@@ -445,6 +445,7 @@ def switches_off(x):
     torch.set_num_threads(2)
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.set_default_dtype(torch.float64)
+    torch.backends.cuda.enable_flash_sdp(False)
     torch.set_grad_enabled(False)
     return output
 
@@ -453,7 +454,8 @@ def switches_off(x):
 def test_what_a_segment_switches_is_switched_back(tool):
     def positions():
         threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-        return torch.is_grad_enabled(), threads, dtype, torch.get_deterministic_debug_mode()
+        attention = torch.backends.cuda.flash_sdp_enabled()
+        return torch.is_grad_enabled(), threads, dtype, torch.get_deterministic_debug_mode(), attention
 
     before, told = positions(), ""
     try:
@@ -467,6 +469,7 @@ def test_what_a_segment_switches_is_switched_back(tool):
         torch.set_grad_enabled(True)
         torch.set_default_dtype(torch.float32)
         torch.use_deterministic_algorithms(False)
+        torch.backends.cuda.enable_flash_sdp(True)
 
 
 @pytest.mark.parametrize("tool", [passes, divergence, footprint])

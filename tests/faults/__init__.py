@@ -23,8 +23,9 @@ class Fault:
     arguments, output)` is called before backward, `backward(output, segment)` runs it. `options` go to `checkpoint`.
 
     `names` is a regular expression for the name of the first cause, `non_reentrant` and `reentrant` the verdicts;
-    `proven` says whether the cause is of a kind that can be undone or seen to happen. `missed` says why a diagnosis
-    does not find it, "" where it does.
+    `proven` says whether the cause is of a kind that can be undone or seen to happen. `missed` says what a diagnosis does
+    not find, and why: of the cause ("watched", "examined") and of the verdicts ("watched verdict", "watched reentrant",
+    "examined verdict").
     """
 
     name: str
@@ -38,7 +39,7 @@ class Fault:
     between: Callable | None = None
     backward: Callable | None = None
     options: dict = field(default_factory=dict)
-    missed: str = ""
+    missed: dict[str, str] = field(default_factory=dict)
 
     @property
     def stands_alone(self) -> bool:

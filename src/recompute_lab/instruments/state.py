@@ -1,8 +1,8 @@
 """The state a segment can reach: copied, compared, put back.
 
 What is reachable is said in `reach`; besides, there is what belongs to the process: its random streams, and torch's
-switches (grad mode, threads, determinism, dtype). Of a captured tensor with a history, the values are put back, the
-history is not.
+switches (grad mode, threads, determinism, dtype, autocast, attention kernels). Of a captured tensor with a history, the
+values are put back, the history is not.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Snapshot:
 
     def moved_switches(self) -> list[str]:
         """Names of torch's switches that stand elsewhere: "grad mode", "threads", "determinism", "default dtype",
-        "autocast" (per kind of device).
+        "choice of attention kernels", "autocast" (per kind of device).
         """
         return [name for name, (position, _) in _switches().items() if position != self._switches[name][0]]
 
@@ -416,11 +416,24 @@ def _switches() -> dict[str, tuple[object, Callable]]:
         "threads": (torch.get_num_threads(), torch.set_num_threads),
         "determinism": (torch.get_deterministic_debug_mode(), torch.set_deterministic_debug_mode),
         "default dtype": (torch.get_default_dtype(), torch.set_default_dtype),
+        "choice of attention kernels": (tuple(allowed() for allowed, _ in _ATTENTION), _allow_attention),
     }
     for kind in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         position = (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
         switches[f"autocast ({kind})"] = (position, functools.partial(_set_autocast, kind))
     return switches
+
+
+# Which kernels `scaled_dot_product_attention` may take; `torch.nn.attention.sdpa_kernel` sets them, on every device.
+_ATTENTION = tuple(
+    (getattr(torch.backends.cuda, f"{kernel}_sdp_enabled"), getattr(torch.backends.cuda, f"enable_{kernel}_sdp"))
+    for kernel in ("flash", "mem_efficient", "math", "cudnn")
+)
+
+
+def _allow_attention(position: tuple[bool, ...]) -> None:
+    for (_, allow), allowed in zip(_ATTENTION, position, strict=True):
+        allow(allowed)
 
 
 def _set_autocast(kind: str, position: tuple[bool, torch.dtype]) -> None:

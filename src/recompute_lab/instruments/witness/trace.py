@@ -25,6 +25,7 @@ _READS = {
 }
 # What these give is memory that nobody has written yet: its values say nothing.
 _UNWRITTEN = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
+STOPPED = "_StopRecomputationError"  # torch's, by which early stop leaves the segment
 _LARGEST_READ = 4_096  # elements of a list or an array that are kept
 _LARGEST_INDEX = 1 << 22  # elements of an index tensor that are looked at
 
@@ -76,12 +77,16 @@ class Tracer(TorchFunctionMode):
     def __init__(self, trace: Trace):
         super().__init__()
         self.trace = trace
+        self._entries: dict[tuple, tuple] = {}  # equal ones are kept once: a long log is no work for the collector
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         name = getattr(function, "__name__", "?")
         # A property (shape, dtype, grad); or not the segment's: torch's own pack hook, a witness further in.
         if name == "__get__" or _is_machinery(sys._getframe(1).f_code.co_filename):
+            return result
+        # What a `finally` or an `__exit__` does while early stop passes through it comes after the recomputation's end.
+        if getattr(sys.exc_info()[0], "__name__", "") == STOPPED:
             return result
         if isinstance(result, torch.Tensor):
             signature = (result.shape, result.dtype)
@@ -96,7 +101,8 @@ class Tracer(TorchFunctionMode):
 
     def _note(self, name: str, signature: tuple, *results: torch.Tensor) -> None:
         number = len(self.trace.operators)
-        self.trace.operators.append((name, signature, *line_outside_torch(sys._getframe(2))))
+        entry = name, signature, *line_outside_torch(sys._getframe(2))
+        self.trace.operators.append(self._entries.setdefault(entry, entry))
         if name in _UNWRITTEN or name.endswith("_") and not name.endswith("__"):
             return  # in place: a counter, which is state and no route
         for result in results:

@@ -24,13 +24,12 @@ from recompute_lab.instruments.witness.casts import CastCounter, autocast_is_on
 from recompute_lab.instruments.witness.locate import begins
 from recompute_lab.instruments.witness.proof import Laboratory, Output, Proof, Signature, entered
 from recompute_lab.instruments.witness.report import Report, worst
-from recompute_lab.instruments.witness.trace import Trace, Tracer
+from recompute_lab.instruments.witness.trace import STOPPED, Trace, Tracer
 
 _TORCHS_CHECKPOINT = torch.utils.checkpoint.__file__
 _DEEP = 40  # stack frames between torch's checkpoint and the witness's contexts
 _MOST_PROOFS = 8  # per segment: an unrepaired fault shows itself in every step
 _MOST_LINES = 12  # looked for: a report has room for fewer, and each costs a look after each line
-_STOPPED = "_StopRecomputationError"
 
 
 @dataclass(eq=False)
@@ -195,7 +194,7 @@ class _Forward:
         call.casts = self._counter.casts if self._counter else None
         call.seconds = time.perf_counter() - self._began
         call.forward.ended = "returned" if kind is None else kind.__name__
-        seen = _local(sys._getframe(1), "ret", among="checkpoint")
+        seen = _local(sys._getframe(1), "ret", among=("checkpoint", "_checkpoint_impl"))
         if seen is not None and kind is None:
             call.outputs = list(map(Output.of, tensors_in(seen[0])))
             reentrant.at_exit(call.hints, seen[0], call.args)
@@ -229,7 +228,7 @@ class _Recomputation:
         self._modes.close()
         if self._counter:
             call.casts_again = self._counter.casts - call.casts
-        stopped = kind is not None and kind.__name__ == _STOPPED
+        stopped = kind is not None and kind.__name__ == STOPPED
         call.recomputation.ended = "stopped early" if stopped else "returned" if kind is None else kind.__name__
         call.again = conclude.written_anew(call.found)
         if call.options.get("preserve_rng_state", True):
@@ -262,22 +261,22 @@ class _Recomputation:
             witness._conclude(call, None)
 
         frame.check_recomputed_tensors_match = compared
+        twice = partial(_unpacked_twice, witness, call)
         for reference in frame.weak_holders:
             if (holder := reference()) is not None:
-                holder.handles = _Handles(holder.handles, partial(_unpacked_twice, witness, call))
+                holder.handles = _Handles(holder.handles)
+                holder.handles.twice = twice
 
 
 class _Handles(dict):
     """Of a saved tensor: where its recomputed value is. torch puts None there once it has been handed out."""
 
-    def __init__(self, handles: dict, twice: Callable[[], None]):
-        super().__init__(handles)
-        self._twice = twice
+    __slots__ = ("twice",)
 
     def __getitem__(self, gid):
         handle = super().__getitem__(gid)
         if handle is None:
-            self._twice()
+            self.twice()
         return handle
 
 
@@ -286,12 +285,12 @@ def _unpacked_twice(witness: Witness, call: Call) -> None:
     witness._conclude(call, None)
 
 
-def _local(frame: FrameType | None, *names: str, among: str = "") -> tuple | None:
+def _local(frame: FrameType | None, *names: str, among: tuple[str, ...] = ()) -> tuple | None:
     """(value, all variables) of the nearest frame of torch's checkpoint in which one of the names is a variable."""
     for _ in range(_DEEP):
         if frame is None:
             return None
-        if frame.f_code.co_filename == _TORCHS_CHECKPOINT and (not among or frame.f_code.co_name == among):
+        if frame.f_code.co_filename == _TORCHS_CHECKPOINT and (not among or frame.f_code.co_name in among):
             variables = frame.f_locals
             for name in names:
                 if name in variables:
