@@ -64,13 +64,9 @@ def examine(
             "reentrant": _tried(BOUNDED_REENTRANT, plain, segment, args, kwargs, loss, between),
         }
         reports = witness.reports
-        report = max(
-            reports,
-            key=lambda r: max(severity(r.non_reentrant), severity(r.reentrant)),
-            default=Report(name_of(segment)),
-        )
+        report = _worst(reports, Report(name_of(segment)))
         if any(report.drawn for report in reports) and found["non-reentrant"].verdict == REPLAYABLE:
-            _again(found, report, segment, args, kwargs, loss, between)
+            report = _again(found, report, segment, args, kwargs, loss, between)
         whole = _tried(NO_EARLY_STOP, plain, segment, args, kwargs, loss, between)
     return _joined(report, found, whole, reports, segment, args, kwargs)
 
@@ -144,8 +140,14 @@ class _Bounded(Strategy):
 BOUNDED_REENTRANT = _Bounded("reentrant", use_reentrant=True)
 
 
-def _again(found: dict[str, _Tried], report: Report, segment, args, kwargs, loss, between) -> None:
-    """From other places of the random streams: the worst outcome counts."""
+def _worst(reports: list[Report], default: Report) -> Report:
+    return max(reports, key=lambda r: max(severity(r.non_reentrant), severity(r.reentrant)), default=default)
+
+
+def _again(found: dict[str, _Tried], report: Report, segment, args, kwargs, loss, between) -> Report:
+    """From other places of the random streams: the worst outcome counts. The report of the run that shows it, else
+    `report`.
+    """
     with kept(process_streams()):
         for seed in range(_TRIES):
             torch.manual_seed(seed)
@@ -153,13 +155,17 @@ def _again(found: dict[str, _Tried], report: Report, segment, args, kwargs, loss
             if numpy := sys.modules.get("numpy"):
                 numpy.random.seed(seed)
             plain = _plain(segment, args, kwargs, loss, between)
-            for name, strategy in (("non-reentrant", NON_REENTRANT), ("reentrant", BOUNDED_REENTRANT)):
+            witness = Witness()
+            watched = replace(NON_REENTRANT, context_fn=witness.context_fn)
+            for name, strategy in (("non-reentrant", watched), ("reentrant", BOUNDED_REENTRANT)):
                 tried = _tried(strategy, plain, segment, args, kwargs, loss, between)
                 if severity(tried.verdict) > severity(found[name].verdict):
                     found[name] = tried
             if found["non-reentrant"].verdict != REPLAYABLE:
+                report = _worst(witness.reports, report)
                 report.notes.append("the draws decide whether the passes agree: some replays are right by luck")
-                return
+                break
+    return report
 
 
 def _joined(report: Report, found: dict[str, _Tried], whole: _Tried, reports, segment, args, kwargs) -> Report:
