@@ -201,9 +201,14 @@ def compare(make: Callable[[], tuple], seeds: tuple[int, ...] = SEEDS) -> dict[s
     found = {}
     for name, use_reentrant in IMPLEMENTATIONS.items():
         each = [compared(plain[seed], run(fresh, seed, use_reentrant)) for seed in seeds]
-        worst = max(each, key=lambda c: (_ORDER.index(c.verdict), len(c.missing), c.error))
-        worst.seed = seeds[each.index(worst)]
-        worst.seeds = sum(c.verdict == worst.verdict for c in each)
-        worst.repeatable = repeated
-        found[name] = worst
+        found[name] = worst(each, seeds)
+        found[name].repeatable = repeated
+    return found
+
+
+def worst(each: list[Comparison], seeds: tuple[int, ...]) -> Comparison:
+    """The worst of several comparisons, one for each seed."""
+    found = max(each, key=lambda c: (_ORDER.index(c.verdict), len(c.missing), c.error))
+    found.seed = seeds[each.index(found)]
+    found.seeds = sum(c.verdict == found.verdict for c in each)
     return found

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ transformers.logging.set_verbosity_error()
 
 Built = tuple[nn.Module, tuple, dict]
 BLOCKS: dict[str, Callable[[], Built]] = {}
+MODELS: dict[str, Public] = {}
 WIDTH, LAYERS, HEADS, WORDS = 16, 2, 2, 50
 TEXT = {
     "vocab_size": WORDS, "hidden_size": WIDTH, "intermediate_size": 32, "num_hidden_layers": LAYERS,
@@ -98,11 +100,27 @@ def _leaf(value):
     return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
 
 
-def block(name: str, family: str, part: str, inputs: Callable[[], dict] = words, head: str = "Model", **options):
-    def make() -> Built:
-        return recorded(model_of(family, head, **options), part, inputs())
+@dataclass(frozen=True)
+class Public:
+    """A model of the package, small, and what it is called with. `part` names its block, "" the model itself."""
 
-    BLOCKS["transformers/" + name] = seeded(make)
+    family: str
+    part: str
+    inputs: Callable[[], dict]
+    head: str
+    options: dict
+
+    def model(self) -> tuple[nn.Module, dict]:
+        return model_of(self.family, self.head, **self.options), self.inputs()
+
+    def block(self) -> Built:
+        model, inputs = self.model()
+        return recorded(model, self.part, inputs)
+
+
+def block(name: str, family: str, part: str, inputs: Callable[[], dict] = words, head: str = "Model", **options):
+    public = MODELS["transformers/" + name] = Public(family, part, inputs, head, options)
+    BLOCKS["transformers/" + name] = seeded(public.block)
 
 
 # Decoders
@@ -338,8 +356,6 @@ block("mobilevit_v2", "MobileViTV2", "encoder.layer.2", lambda: picture(64), ima
 block("levit", "Levit", "encoder.stages.0.layers.0", lambda: picture(32), image_size=32, hidden_sizes=[16, 24],
       num_attention_heads=[2, 2], depths=[2, 1], key_dim=[4, 4], mlp_ratio=[2, 2],
       attention_ratio=[2, 2], down_ops=[["Subsample", 4, 4, 4, 2, 2], [""]])  # fmt: skip
-block("cvt", "Cvt", "encoder.stages.0.layers.1", lambda: picture(32), embed_dim=[8, 8, 8], num_heads=[1, 2, 2],
-      depth=[2, 1, 1])  # fmt: skip
 block("swiftformer", "SwiftFormer", "encoder.network.0.blocks.1", lambda: picture(32), image_size=32, depths=[2, 1],
       embed_dims=[8, 16], downsamples=[True, True], drop_path_rate=0.3, mlp_ratio=2)  # fmt: skip
 block("hiera", "Hiera", "encoder.stages.0.layers.0", lambda: picture(32), image_size=[32, 32], embed_dim=8,
