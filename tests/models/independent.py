@@ -1,7 +1,7 @@
 """What checkpointing does to a block, found without any instrument of the lab.
 
-The block and its arguments are copied, the streams of torch, NumPy and Python seeded, one forward and backward run, plainly
-and through `torch.utils.checkpoint.checkpoint`. Gradients, buffers and attributes are then compared.
+The block and its arguments are copied, the streams of torch, NumPy and Python seeded, one forward and backward run,
+plainly and through `torch.utils.checkpoint.checkpoint`. Gradients, buffers and attributes are then compared.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 ROUNDING = 1e-5  # of a gradient's own norm
 NOTHING = 1e-7  # of the largest gradient's norm: what is nothing but rounding has no relative error
 SEEDS = tuple(range(6))
+MOST_RUNS = 8  # of a segment, in one step
 IMPLEMENTATIONS = {"reentrant": True, "non-reentrant": False}
 _ORDER = ("replayable", "side effect", "loud", "silent")
 
@@ -44,6 +46,7 @@ class Comparison:
     wrong: list[str] = field(default_factory=list)
     state: list[str] = field(default_factory=list)
     raised: str = ""
+    seed: int = 0  # where this was seen first
     seeds: int = 0  # at how many seeds the verdict was as bad as this
     repeatable: bool = True  # do two plain runs agree?
 
@@ -120,7 +123,8 @@ def run(fresh: Callable[[], tuple], seed: int, use_reentrant: bool | None) -> Ou
         if use_reentrant is None:
             output = block(*args, **kwargs)
         else:
-            output = checkpoint(functools.partial(block, **kwargs), *args, use_reentrant=use_reentrant)
+            segment = bounded(functools.partial(block, **kwargs))
+            output = checkpoint(segment, *args, use_reentrant=use_reentrant)
         loss = loss_of(output)
         if loss.requires_grad:
             loss.backward()
@@ -128,6 +132,18 @@ def run(fresh: Callable[[], tuple], seed: int, use_reentrant: bool | None) -> Ou
         return Outcome(error=f"{type(error).__name__}: {error}")
     gradients = {name: None if t.grad is None else t.grad.detach() for name, t in leaves.items()}
     return Outcome(gradients, state_of(block))
+
+
+def bounded(segment: Callable) -> Callable:
+    """A segment that raises where it is run without end: reentrant's recomputation may start itself again."""
+    runs = itertools.count(1)
+
+    def run(*args):
+        if next(runs) > MOST_RUNS:
+            raise RecursionError("the recomputation never ends")
+        return segment(*args)
+
+    return run
 
 
 def _non_leaf(value):
@@ -185,8 +201,14 @@ def compare(make: Callable[[], tuple], seeds: tuple[int, ...] = SEEDS) -> dict[s
     found = {}
     for name, use_reentrant in IMPLEMENTATIONS.items():
         each = [compared(plain[seed], run(fresh, seed, use_reentrant)) for seed in seeds]
-        worst = max(each, key=lambda c: (_ORDER.index(c.verdict), len(c.missing), c.error))
-        worst.seeds = sum(c.verdict == worst.verdict for c in each)
-        worst.repeatable = repeated
-        found[name] = worst
+        found[name] = worst(each, seeds)
+        found[name].repeatable = repeated
+    return found
+
+
+def worst(each: list[Comparison], seeds: tuple[int, ...]) -> Comparison:
+    """The worst of several comparisons, one for each seed."""
+    found = max(each, key=lambda c: (_ORDER.index(c.verdict), len(c.missing), c.error))
+    found.seed = seeds[each.index(found)]
+    found.seeds = sum(c.verdict == found.verdict for c in each)
     return found

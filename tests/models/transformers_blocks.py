@@ -6,13 +6,16 @@ forward is run, and the block's arguments are recorded as the model passes them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassFieldValidationError
 from torch import nn
 from torch.utils._pytree import tree_map
 
@@ -20,6 +23,7 @@ transformers.logging.set_verbosity_error()
 
 Built = tuple[nn.Module, tuple, dict]
 BLOCKS: dict[str, Callable[[], Built]] = {}
+MODELS: dict[str, Public] = {}
 WIDTH, LAYERS, HEADS, WORDS = 16, 2, 2, 50
 TEXT = {
     "vocab_size": WORDS, "hidden_size": WIDTH, "intermediate_size": 32, "num_hidden_layers": LAYERS,
@@ -40,8 +44,8 @@ def unmasked(length: int = 6) -> dict:
     return {"input_ids": torch.randint(3, WORDS, (2, length))}
 
 
-def pairs() -> dict:
-    return words() | {"decoder_input_ids": torch.randint(3, WORDS, (2, 4))}
+def pairs(length: int = 6) -> dict:
+    return words(length=length) | {"decoder_input_ids": torch.randint(3, WORDS, (2, 4))}
 
 
 def picture(size: int = 8) -> dict:
@@ -74,9 +78,10 @@ def model_of(family: str, head: str = "Model", **options) -> nn.Module:
     parts = [config, *(c for c in vars(config).values() if isinstance(c, transformers.PreTrainedConfig))]
     for part in parts:
         for name, value in vars(part).items():
-            if ("dropout" in name or "drop_path" in name) and type(value) in (int, float) and value == 0:
-                setattr(part, name, 0.1)
-    model = getattr(transformers, family + head)(config)
+            if "drop" in name and "layerdrop" not in name and type(value) in (int, float) and value == 0:
+                with contextlib.suppress(StrictDataclassFieldValidationError):  # a rate that is declared as an integer
+                    setattr(part, name, 0.1)
+    model = getattr(transformers, head[1:] if head.startswith(":") else family + head)(config)
     return model.train()
 
 
@@ -95,11 +100,27 @@ def _leaf(value):
     return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
 
 
-def block(name: str, family: str, part: str, inputs: Callable[[], dict] = words, head: str = "Model", **options):
-    def make() -> Built:
-        return recorded(model_of(family, head, **options), part, inputs())
+@dataclass(frozen=True)
+class Public:
+    """A model of the package, small, and what it is called with. `part` names its block, "" the model itself."""
 
-    BLOCKS["transformers/" + name] = seeded(make)
+    family: str
+    part: str
+    inputs: Callable[[], dict]
+    head: str
+    options: dict
+
+    def model(self) -> tuple[nn.Module, dict]:
+        return model_of(self.family, self.head, **self.options), self.inputs()
+
+    def block(self) -> Built:
+        model, inputs = self.model()
+        return recorded(model, self.part, inputs)
+
+
+def block(name: str, family: str, part: str, inputs: Callable[[], dict] = words, head: str = "Model", **options):
+    public = MODELS["transformers/" + name] = Public(family, part, inputs, head, options)
+    BLOCKS["transformers/" + name] = seeded(public.block)
 
 
 # Decoders
@@ -132,6 +153,26 @@ block("mpt", "Mpt", "blocks.1", vocab_size=WORDS, d_model=WIDTH, n_layers=2, n_h
 block("deepseek_v3", "DeepseekV3", "layers.1", first_k_dense_replace=2, q_lora_rank=8, kv_lora_rank=8,
       qk_rope_head_dim=4, qk_nope_head_dim=4, v_head_dim=8, **TEXT)  # fmt: skip
 
+block("xglm", "XGLM", "layers.1", d_model=WIDTH, ffn_dim=32, num_layers=2, attention_heads=2, vocab_size=WORDS,
+      max_position_embeddings=64, use_cache=False)  # fmt: skip
+block("biogpt", "BioGpt", "layers.1", **TEXT)
+block("persimmon", "Persimmon", "layers.1", **TEXT)
+block("nemotron", "Nemotron", "layers.1", **GROUPED)
+block("glm", "Glm", "layers.1", **GROUPED)
+block("glm4", "Glm4", "layers.1", **GROUPED)
+block("ernie4_5", "Ernie4_5", "layers.1", **GROUPED)
+block("exaone4", "Exaone4", "layers.1", **GROUPED)
+block("apertus", "Apertus", "layers.1", **GROUPED)
+block("seed_oss", "SeedOss", "layers.1", **GROUPED)
+block("helium", "Helium", "layers.1", **GROUPED)
+block("nanochat", "NanoChat", "layers.1", **GROUPED)
+block("codegen", "CodeGen", "h.1", vocab_size=WORDS, n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4,
+      use_cache=False)  # fmt: skip
+block("gpt_bigcode", "GPTBigCode", "h.1", vocab_size=WORDS, n_embd=WIDTH, n_layer=2, n_head=2, n_positions=64,
+      use_cache=False)  # fmt: skip
+block("opt_decoder_with_layer_drop", "OPT", "decoder", word_embed_proj_dim=WIDTH, ffn_dim=32, layerdrop=0.3, **TEXT)
+block("gpt2_whole", "GPT2", "", vocab_size=WORDS, n_embd=WIDTH, n_layer=2, n_head=2, n_positions=64, use_cache=False)
+
 # Encoders
 
 block("bert", "Bert", "encoder.layer.1", **TEXT)
@@ -158,10 +199,22 @@ block("yoso", "Yoso", "encoder.layer.1", use_expectation=True, **TEXT)
 block("ibert", "IBert", "encoder.layer.1", quant_mode=True, **TEXT)
 block("ibert_not_quantised", "IBert", "encoder.layer.1", quant_mode=False, **TEXT)
 block("fnet", "FNet", "encoder.layer.1", unmasked, **TEXT)
-block("reformer", "Reformer", "encoder.layers.1", lambda: words(length=16), vocab_size=WORDS, hidden_size=WIDTH,
-      num_attention_heads=2, attention_head_size=8, attn_layers=["local", "lsh"], feed_forward_size=32,
-      axial_pos_embds=False, max_position_embeddings=64, num_buckets=4, lsh_attn_chunk_length=4,
-      local_attn_chunk_length=4, is_decoder=False)  # fmt: skip
+block("reformer_encoder", "Reformer", "encoder", lambda: unmasked(16), vocab_size=WORDS, hidden_size=WIDTH,
+      num_attention_heads=2, attention_head_size=8, attn_layers=["local", "local"], feed_forward_size=32,
+      axial_pos_embds=False, max_position_embeddings=64, local_attn_chunk_length=4, is_decoder=False,
+      use_cache=False)  # fmt: skip
+block("roformer", "RoFormer", "encoder.layer.1", embedding_size=WIDTH, **TEXT)
+block("rembert", "RemBert", "encoder.layer.1", input_embedding_size=8, **TEXT)
+block("esm", "Esm", "encoder.layer.1", position_embedding_type="rotary", **TEXT)
+block("ernie", "Ernie", "encoder.layer.1", **TEXT)
+block("nomic_bert", "NomicBert", "layers.1", **TEXT)
+block("splinter", "Splinter", "encoder.layer.1", **TEXT)
+block("layoutlm", "LayoutLM", "encoder.layer.1", **TEXT)
+block("roberta_prelayernorm", "RobertaPreLayerNorm", "encoder.layer.1", **TEXT)
+block("megatron_bert", "MegatronBert", "encoder.layer.1", **TEXT)
+block("canine", "Canine", "encoder.layer.1", lambda: words(length=8), num_hash_buckets=16, downsampling_rate=2,
+      local_transformer_stride=4, **TEXT)  # fmt: skip
+block("clip_text", "CLIPText", "encoder.layers.1", **TEXT)
 
 # Encoders with decoders
 
@@ -185,6 +238,33 @@ block("m2m100_decoder", "M2M100", "decoder.layers.1", pairs, **S2S)
 block("nllb_moe_encoder", "NllbMoe", "encoder.layers.1", pairs, num_experts=4, expert_capacity=8, encoder_sparse_step=2,
       decoder_sparse_step=2, **S2S)  # fmt: skip
 
+block("bart_encoder_with_layer_drop", "Bart", "encoder", pairs, encoder_layerdrop=0.3, **S2S)
+block("mbart_decoder", "MBart", "decoder.layers.1", pairs, **S2S)
+block("blenderbot_decoder", "Blenderbot", "decoder.layers.1", pairs, **S2S)
+block("led_encoder", "LED", "encoder.layers.1", lambda: pairs(8), attention_window=[4, 4], max_encoder_position_embeddings=64,
+      max_decoder_position_embeddings=64, **{k: v for k, v in S2S.items() if k != "max_position_embeddings"})  # fmt: skip
+block("fsmt_decoder", "FSMT", "decoder.layers.1", pairs, src_vocab_size=WORDS, tgt_vocab_size=WORDS, langs=["a", "b"],
+      **{k: v for k, v in S2S.items() if k != "vocab_size"})  # fmt: skip
+block("prophetnet_decoder", "ProphetNet", "decoder.layers.1", pairs, vocab_size=WORDS, hidden_size=WIDTH,
+      num_encoder_layers=2, num_decoder_layers=2, num_encoder_attention_heads=2, num_decoder_attention_heads=2,
+      encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=64, use_cache=False)  # fmt: skip
+
+
+def layout() -> dict:
+    return pairs() | {"bbox": torch.rand(2, 6, 4)}
+
+
+block("udop_relative_bias", "Udop", "encoder.relative_bias", layout, **(T5 | {"num_decoder_layers": 2}))
+block("udop_encoder", "Udop", "encoder", layout, **(T5 | {"num_decoder_layers": 2}))
+
+
+def melody() -> dict:
+    return {"input_ids": torch.randint(3, WORDS, (4, 5))}
+
+
+block("musicgen_decoder_with_layer_drop", "MusicgenDecoder", "decoder", melody, head=":MusicgenModel", num_codebooks=2,
+      ffn_dim=32, layerdrop=0.3, **TEXT)  # fmt: skip
+
 # Mixtures of experts
 
 EXPERTS = GROUPED | {"moe_intermediate_size": 8, "num_experts": 4, "num_experts_per_tok": 2}
@@ -199,6 +279,21 @@ block("deepseek_v3_experts", "DeepseekV3", "layers.1", first_k_dense_replace=0, 
       topk_group=1, num_experts_per_tok=2, moe_intermediate_size=8, q_lora_rank=8, kv_lora_rank=8, qk_rope_head_dim=4,
       qk_nope_head_dim=4, v_head_dim=8, **TEXT)  # fmt: skip
 
+block("glm4_moe", "Glm4Moe", "layers.1", n_routed_experts=4, first_k_dense_replace=0, **EXPERTS)
+block("dots1", "Dots1", "layers.1", n_routed_experts=4, n_shared_experts=1, n_group=1, topk_group=1,
+      first_k_dense_replace=0, **EXPERTS)  # fmt: skip
+block("ernie4_5_moe", "Ernie4_5_Moe", "layers.1", moe_num_experts=4, moe_k=2, moe_layer_start_index=0, **EXPERTS)
+block("minimax", "MiniMax", "layers.1", num_local_experts=4, num_experts_per_tok=2,
+      layer_types=["full_attention", "linear_attention"], block_size=4, **GROUPED)  # fmt: skip
+block("jetmoe", "JetMoe", "layers.1", num_local_experts=4, num_experts_per_tok=1, kv_channels=8, num_key_value_heads=2,
+      **TEXT)  # fmt: skip
+block("dbrx", "Dbrx", "blocks.1", vocab_size=WORDS, d_model=WIDTH, n_heads=2, n_layers=2, max_seq_len=64,
+      use_cache=False, attn_config={"kv_n_heads": 1, "attn_pdrop": 0.1, "rope_theta": 1e4, "clip_qkv": 8.0},
+      ffn_config={"ffn_hidden_size": 16, "moe_num_experts": 4, "moe_top_k": 2, "moe_jitter_eps": 0.1})  # fmt: skip
+block("flex_olmo", "FlexOlmo", "layers.1", **EXPERTS)
+block("llama4_experts", "Llama4Text", "layers.1", num_local_experts=4, num_experts_per_tok=1, interleave_moe_layer_step=1,
+      intermediate_size_mlp=32, attention_chunk_size=4, **GROUPED)  # fmt: skip
+
 # State spaces and other recurrences
 
 block("mamba", "Mamba", "layers.1", vocab_size=WORDS, hidden_size=WIDTH, num_hidden_layers=2, state_size=4, use_cache=False)
@@ -211,6 +306,14 @@ block("lfm2", "Lfm2", "layers.0", layer_types=["conv", "full_attention"], **GROU
 block("qwen3_next", "Qwen3Next", "layers.0", linear_num_value_heads=2, linear_num_key_heads=2, linear_key_head_dim=8,
       linear_value_head_dim=8, layer_types=["linear_attention", "full_attention"], shared_expert_intermediate_size=8,
       **EXPERTS)  # fmt: skip
+
+block("jamba", "Jamba", "layers.0", attn_layer_period=2, attn_layer_offset=1, expert_layer_period=1,
+      expert_layer_offset=0, num_experts=4, num_experts_per_tok=2, use_mamba_kernels=False, mamba_d_state=4,
+      mamba_dt_rank=4, **GROUPED)  # fmt: skip
+block("bamba", "Bamba", "layers.0", attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=8, mamba_n_groups=1,
+      mamba_d_state=4, mamba_chunk_size=4, **GROUPED)  # fmt: skip
+block("falcon_mamba", "FalconMamba", "layers.1", vocab_size=WORDS, hidden_size=WIDTH, num_hidden_layers=2, state_size=4,
+      use_cache=False)  # fmt: skip
 
 # Vision
 
@@ -247,6 +350,31 @@ block("poolformer", "PoolFormer", "encoder.block.0.1", lambda: picture(32), dept
 block("bit", "Bit", "encoder.stages.0.layers.1", lambda: picture(32), embedding_size=32, hidden_sizes=[32, 32],
       depths=[2, 1], num_groups=4, drop_path_rate=0.3)  # fmt: skip
 
+block("mobilenet_v2", "MobileNetV2", "layer.3", lambda: picture(32), image_size=32, depth_multiplier=0.25)
+block("mobilenet_v1", "MobileNetV1", "layer.2", lambda: picture(32), image_size=32, depth_multiplier=0.25)
+block("mobilevit_v2", "MobileViTV2", "encoder.layer.2", lambda: picture(64), image_size=64, width_multiplier=0.25)
+block("levit", "Levit", "encoder.stages.0.layers.0", lambda: picture(32), image_size=32, hidden_sizes=[16, 24],
+      num_attention_heads=[2, 2], depths=[2, 1], key_dim=[4, 4], mlp_ratio=[2, 2],
+      attention_ratio=[2, 2], down_ops=[["Subsample", 4, 4, 4, 2, 2], [""]])  # fmt: skip
+block("swiftformer", "SwiftFormer", "encoder.network.0.blocks.1", lambda: picture(32), image_size=32, depths=[2, 1],
+      embed_dims=[8, 16], downsamples=[True, True], drop_path_rate=0.3, mlp_ratio=2)  # fmt: skip
+block("hiera", "Hiera", "encoder.stages.0.layers.0", lambda: picture(32), image_size=[32, 32], embed_dim=8,
+      depths=[1, 1], num_heads=[1, 2], query_stride=[2, 2], num_query_pool=1, masked_unit_size=[4, 4],
+      drop_path_rate=0.3)  # fmt: skip
+block("focalnet", "FocalNet", "encoder.stages.0.layers.1", lambda: picture(16), image_size=16, patch_size=2, embed_dim=8,
+      depths=[2, 1], hidden_sizes=[8, 16], focal_levels=[2, 2], focal_windows=[3, 3], drop_path_rate=0.3)  # fmt: skip
+block("vit_mae_whole", "ViTMAE", "", picture, head="ForPreTraining", decoder_hidden_size=WIDTH,
+      decoder_num_hidden_layers=1, decoder_num_attention_heads=2, decoder_intermediate_size=32, **SEEN)  # fmt: skip
+block("ijepa", "IJepa", "layers.1", picture, **SEEN)
+block("dinov3_vit", "DINOv3ViT", "model.layer.1", picture, drop_path_rate=0.3, num_register_tokens=1, **SEEN)
+block("timesformer", "Timesformer", "encoder.layer.1", lambda: {"pixel_values": torch.randn(1, 2, 3, 8, 8)}, num_frames=2,
+      **SEEN)  # fmt: skip
+block("vivit", "Vivit", "layers.1", lambda: {"pixel_values": torch.randn(1, 2, 3, 8, 8)}, num_frames=2,
+      tubelet_size=[1, 4, 4], **SEEN)  # fmt: skip
+block("perceiver", "Perceiver", "encoder.self_attends.1", lambda: {"inputs": torch.randn(2, 6, 8)}, num_latents=4,
+      d_latents=WIDTH, d_model=8, num_blocks=1, num_self_attends_per_block=2, num_self_attention_heads=2,
+      num_cross_attention_heads=1)  # fmt: skip
+
 # Speech
 
 WAVES = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
@@ -272,3 +400,33 @@ WHISPER = S2S | {"num_mel_bins": 8, "max_source_positions": 16, "max_target_posi
 block("whisper_encoder", "Whisper", "encoder.layers.1", spectrogram, **WHISPER)
 block("whisper_decoder", "Whisper", "decoder.layers.1", spectrogram, **WHISPER)
 block("whisper_whole", "Whisper", "", spectrogram, **WHISPER)
+block("data2vec_audio", "Data2VecAudio", "encoder.layers.1", sound, **(WAVES | {"layerdrop": 0.0}))
+block("sew", "SEW", "encoder.layers.1", sound, squeeze_factor=2, **(WAVES | {"layerdrop": 0.0}))
+block("unispeech_quantiser", "UniSpeech", "quantizer", sound, head="ForPreTraining", num_codevectors_per_group=4,
+      codevector_dim=8, **WAVES)  # fmt: skip
+block("wav2vec2_quantiser", "Wav2Vec2", "quantizer", lambda: sound() | {"mask_time_indices": torch.rand(2, 39) < 0.4},
+      head="ForPreTraining", num_codevectors_per_group=4, codevector_dim=8, proj_codevector_dim=8, **WAVES)  # fmt: skip
+block("speech_to_text_encoder", "Speech2Text", "encoder.layers.1",
+      lambda: {"input_features": torch.randn(2, 32, 8), "decoder_input_ids": torch.randint(3, WORDS, (2, 4))},
+      input_feat_per_channel=8, conv_channels=16, max_source_positions=64, max_target_positions=64,
+      **{k: v for k, v in S2S.items() if k != "max_position_embeddings"})  # fmt: skip
+block("encodec_encoder", "Encodec", "encoder", lambda: {"input_values": torch.randn(2, 1, 160)}, hidden_size=8,
+      num_filters=4, upsampling_ratios=[4, 2], codebook_size=16, codebook_dim=8, num_lstm_layers=1)  # fmt: skip
+block("audio_spectrogram", "AST", "layers.1", lambda: {"input_values": torch.randn(2, 16, 8)},
+      max_length=16, num_mel_bins=8, patch_size=4, time_stride=4, frequency_stride=4,
+      **{k: v for k, v in TEXT.items() if k not in ("vocab_size", "max_position_embeddings")})  # fmt: skip
+
+# Series
+
+
+def series() -> dict:
+    return {"past_values": torch.randn(2, 16, 3)}
+
+
+block("patchtst", "PatchTST", "encoder.layers.1", series, num_input_channels=3, context_length=16, patch_length=4,
+      patch_stride=4, d_model=WIDTH, num_hidden_layers=2, num_attention_heads=2, ffn_dim=32, norm_type="batchnorm")  # fmt: skip
+block("patchtst_whole_pretraining", "PatchTST", "", series, head="ForPretraining", num_input_channels=3, context_length=16,
+      patch_length=4, patch_stride=4, d_model=WIDTH, num_hidden_layers=1, num_attention_heads=2, ffn_dim=32,
+      random_mask_ratio=0.5)  # fmt: skip
+block("patchtsmixer", "PatchTSMixer", "encoder.mlp_mixer_encoder.mixers.1", series, num_input_channels=3,
+      context_length=16, patch_length=4, patch_stride=4, d_model=8, num_layers=2, norm_mlp="BatchNorm")  # fmt: skip

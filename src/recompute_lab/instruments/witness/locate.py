@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -85,7 +86,7 @@ def mention(segment: Callable, args: tuple, kwargs: dict, name: str) -> str:
 def begins(segment: Callable) -> str:
     """Where the segment's forward is defined."""
     function = segment.forward if isinstance(segment, nn.Module) else segment
-    function = getattr(function, "__func__", function)
+    function = inspect.unwrap(getattr(function, "__func__", function))  # a decorator is not where it begins
     code = getattr(function, "__code__", None)
     return place(code, code.co_firstlineno) if code and is_users(code.co_filename) else ""
 

@@ -30,6 +30,7 @@ class Hints:
     hidden_in_containers: list[str] = field(default_factory=list)
     captured: list[str] = field(default_factory=list)
     hooked: list[str] = field(default_factory=list)
+    returned: list[str] = field(default_factory=list)
     device_context: bool = False
     outputs_without_grad: int = 0
     outputs_with_grad: int = 0
@@ -71,13 +72,19 @@ def at_entry(state: Snapshot, args: tuple, kwargs: dict, device_context: bool, s
     return hints
 
 
-def at_exit(hints: Hints, output, args: tuple) -> None:
+def at_exit(hints: Hints, output, args: tuple, state: Snapshot) -> None:
     tensors = [t for t in tensors_in(output) if t.is_floating_point() or t.is_complex()]
     hints.outputs_with_grad = sum(t.requires_grad for t in tensors)
     hints.outputs_without_grad = len(tensors) - hints.outputs_with_grad
     top = output if isinstance(output, tuple) else (output,)
     shown = {id(t) for t in top if isinstance(t, torch.Tensor)}
     hints.nested_outputs = sum(t.requires_grad and id(t) not in shown for t in tensors)
+    given = {id(a) for a in args}
+    hints.returned = [
+        name
+        for name, t in state.tensors.items()
+        if t.requires_grad and not t.is_leaf and id(t) in shown and id(t) not in given
+    ]
     hints.on_ctx = _tensors_on_ctx(tensors, {id(a.grad_fn) for a in tensors_in(args) if a.grad_fn is not None})
 
 
@@ -137,6 +144,14 @@ def causes(hints: Hints, proven: bool = False) -> list[tuple[str, Cause]]:
             f"captured tensor with a graph: {', '.join(hints.captured[:3])}",
             "several segments captured it (closure, not argument): the first inner backward frees its graph, and the "
             "next raises 'backward through the graph a second time'.",
+            "pass it to the segment as an argument, or use_reentrant=False.",
+        )
+    if hints.returned:
+        add(
+            "loud",
+            f"captured tensor returned: {', '.join(hints.returned[:3])}",
+            "what a segment returns, reentrant makes part of its own graph. A captured tensor then leads back to the "
+            "segment: its recomputation starts itself again, without end.",
             "pass it to the segment as an argument, or use_reentrant=False.",
         )
     if hints.hooked:
