@@ -194,7 +194,7 @@ class _Forward:
         call.casts = self._counter.casts if self._counter else None
         call.seconds = time.perf_counter() - self._began
         call.forward.ended = "returned" if kind is None else kind.__name__
-        seen = _local(sys._getframe(1), "ret", among="checkpoint")
+        seen = _local(sys._getframe(1), "ret", among=("checkpoint", "_checkpoint_impl"))
         if seen is not None and kind is None:
             call.outputs = list(map(Output.of, tensors_in(seen[0])))
             reentrant.at_exit(call.hints, seen[0], call.args)
@@ -285,12 +285,12 @@ def _unpacked_twice(witness: Witness, call: Call) -> None:
     witness._conclude(call, None)
 
 
-def _local(frame: FrameType | None, *names: str, among: str = "") -> tuple | None:
+def _local(frame: FrameType | None, *names: str, among: tuple[str, ...] = ()) -> tuple | None:
     """(value, all variables) of the nearest frame of torch's checkpoint in which one of the names is a variable."""
     for _ in range(_DEEP):
         if frame is None:
             return None
-        if frame.f_code.co_filename == _TORCHS_CHECKPOINT and (not among or frame.f_code.co_name == among):
+        if frame.f_code.co_filename == _TORCHS_CHECKPOINT and (not among or frame.f_code.co_name in among):
             variables = frame.f_locals
             for name in names:
                 if name in variables:
