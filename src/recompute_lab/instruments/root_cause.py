@@ -5,7 +5,9 @@
 3. the recomputation sees another world                 7. another kernel, or another rounding
 4. the forward changes its own arguments                8. the agreement on saved tensors is broken
 
-Which treatments are tried follows from who is wrong: reentrant alone, non-reentrant alone, or both.
+Where both implementations are wrong, 2 to 7 are tried. Where one alone is, less is asked: reentrant alone is wrong
+because its forward has no gradients, which changes a value (7) or cuts something off (1); non-reentrant alone, because
+of what it saves: another kernel saves something else (7), or else it is the agreement (8).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from recompute_lab.instruments.gradients import Run
+from recompute_lab.instruments.gradients import ROUNDING, Run
 from recompute_lab.instruments.isolation import tensors_in
 from recompute_lab.instruments.state import Snapshot
 from recompute_lab.instruments.steps import IMPLEMENTATIONS, Outcome, outcome, outcomes, plainly, stepped
@@ -28,11 +30,7 @@ from recompute_lab.instruments.witness.report import LOUD, SILENT
 
 CUT_OFF, STATE, WORLD, ARGUMENTS, RANDOMNESS, WEIGHTS, KERNEL, PROTOCOL = CAUSES = tuple(range(1, 9))
 _WRONG = (LOUD, SILENT)
-_TRIED = {  # by who is wrong (reentrant, non-reentrant): in this order; what is left where none heals
-    (True, False): ((CUT_OFF, KERNEL), None),
-    (False, True): ((KERNEL,), PROTOCOL),
-    (True, True): ((ARGUMENTS, RANDOMNESS, WEIGHTS, WORLD, STATE, KERNEL), None),
-}
+_BOTH = (ARGUMENTS, RANDOMNESS, WEIGHTS, WORLD, STATE, KERNEL)  # tried in this order, where both are wrong
 
 
 @dataclass
@@ -56,13 +54,20 @@ def root_cause(make: Callable, plain: Run | None = None) -> Finding:
     """
     plain = plain or stepped(make, plainly)
     found = Finding(None, outcomes=outcomes(make, plain))
-    tried, left = _TRIED.get(tuple(name in found.wrong for name in ("reentrant", "non-reentrant")), ((), None))
-    for number in tried:
+    if found.wrong == ["reentrant"]:
+        # Its forward runs without gradients. Where that changes no value, what is lost is the way to the graph.
+        off = found.outcomes["reentrant"].loss_off
+        number = KERNEL if off is not None and off > ROUNDING else CUT_OFF
+        healed, names = treat(make, number, found.wrong, plain)
+        found.number, found.names = number, names if healed else []
+    elif found.wrong == ["non-reentrant"]:
+        healed, found.names = treat(make, KERNEL, found.wrong, plain)
+        found.number = KERNEL if healed else PROTOCOL
+    for number in _BOTH if len(found.wrong) == 2 else ():
         healed, names = treat(make, number, found.wrong, plain)
         if healed:
             found.number, found.names = number, names
-            return found
-    found.number = left
+            break
     return found
 
 

@@ -34,10 +34,13 @@ def plainly(segment: Callable, *args):
 
 @dataclass
 class Outcome:
-    """What came of a step under one `run`: `divergence` from the plain run, and the warnings that it gave."""
+    """What came of a step under one `run`: `divergence` from the plain run, the warnings that it gave, and `loss_off`,
+    how far its loss is from the plain run's, relatively; None where there is none.
+    """
 
     divergence: Divergence
     warned: list[str] = field(default_factory=list)
+    loss_off: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -96,10 +99,18 @@ def outcome(make: Callable, run: Callable, plain: Run | None = None) -> Outcome:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            found = compared(plain, stepped(make, run), "")
+            other = stepped(make, run)
+            found, off = compared(plain, other, ""), _loss_off(plain, other)
         except Exception as error:
-            found = Divergence("", effects=list(plain.changed), raised=error)
-    return Outcome(found, [str(w.message).splitlines()[0] for w in caught])
+            found, off = Divergence("", effects=list(plain.changed), raised=error), None
+    return Outcome(found, [str(w.message).splitlines()[0] for w in caught], off)
+
+
+def _loss_off(plain: Run, other: Run) -> float | None:
+    if not plain.output or not other.output:
+        return None
+    loss, theirs = float(plain.output[0]), float(other.output[0])
+    return abs(theirs - loss) / (abs(loss) or 1.0)
 
 
 def outcomes(make: Callable, plain: Run | None = None) -> dict[str, Outcome]:
