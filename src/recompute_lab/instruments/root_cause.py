@@ -118,7 +118,7 @@ def _at_the_surface(checkpoint: Callable, segment: Callable, args: tuple, names:
         output = segment(*_mapped(args, lambda _: next(given)))
         outputs.append(output)
         if dataclasses.is_dataclass(output):
-            names.extend([type(output).__name__, *(f.name for f in dataclasses.fields(output))])
+            names.extend(["dataclass", type(output).__name__, *(f.name for f in dataclasses.fields(output))])
         elif isinstance(output, dict):
             names.extend(map(str, output))
         return tuple(tensors_in(output))
@@ -164,7 +164,7 @@ def _with_its_own(segment: Callable, args: tuple, names: list[str]) -> Callable:
         output = segment(*given)
         for i, (k, g, before) in enumerate(zip(kept, given, versions, strict=True)):
             if k.look(g) != before:
-                names.extend(_called(segment, i))
+                names.extend([*_called(segment, i), type(args[i]).__name__])
         return output
 
     return separate

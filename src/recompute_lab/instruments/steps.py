@@ -61,11 +61,13 @@ class Outcome:
 
     @property
     def damage(self) -> str:
-        """What is wrong with the gradients: "4 missing", "off by 0.79"; "" where nothing is."""
+        """What is wrong with the gradients: "4 gradients missing", "gradients off by 0.8"; "" where nothing is."""
         found = self.divergence
         if found.raised is not None or found.outcome != "silent":
             return ""
-        return f"{len(found.missing)} missing" if found.missing else f"off by {found.worst:.1g}"
+        if found.missing:
+            return f"{len(found.missing)} gradient{'s' * (len(found.missing) > 1)} missing"
+        return f"gradients off by {found.worst:.1g}"
 
 
 def stepped(make: Callable, run: Callable) -> Run:

@@ -39,8 +39,12 @@ class Mixtral(PublicModel):
     """A mixture of experts, whose loss has a term that keeps the load of the experts balanced.
 
     The routers' outputs for it are collected on the way, by hooks in the layers. The model checkpoints its layers
-    itself; `step(run)` hands it `run` for that.
+    itself; `step(run)` hands it `run` for that. `share` is the factor of the term.
     """
+
+    def __init__(self, share: float = 1.0):
+        self._share = share
+        super().__init__()
 
     def made(self) -> nn.Module:
         from transformers import MixtralConfig, MixtralForCausalLM
@@ -48,7 +52,7 @@ class Mixtral(PublicModel):
         config = MixtralConfig(
             vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
             num_key_value_heads=1, num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=64,
-            output_router_logits=True, router_aux_loss_coef=1.0, use_cache=False,
+            output_router_logits=True, router_aux_loss_coef=self._share, use_cache=False,
         )  # fmt: skip
         return MixtralForCausalLM(config)
 
