@@ -76,6 +76,7 @@ def stepped(make: Callable, run: Callable) -> Run:
         seed_all(0)
         model = make()
         before = Snapshot(model.step)
+        before.clear_grads()  # also of what its code happens to name, and is not its own
         try:
             loss = model.step(run)
             gradients = {n: p.grad.detach().clone() for n, p in before.parameters().items() if p.grad is not None}
