@@ -147,10 +147,10 @@ print(examine(layer, x, between=other_world.logged))
 
 # %%
 rows, columns = guide.rows(), ("reentrant", "non-reentrant")
-message = "Reentrant is silent in eight of fourteen, non-reentrant in five; neither is safe."
+message = "Reentrant is silent in eight of fourteen, non-reentrant in five."
 show(draw.outcomes(rows, guide.ROOT_CAUSES, columns), message)
-for column, cells in zip(columns, zip(*[row.cells for row in rows])):
-    print(f"{column:<14}", dict(sorted(Counter(look for look, _ in cells).items())))
+for i, column in enumerate(columns):
+    print(f"{column:<14}", dict(sorted(Counter(row.cells[i][0] for row in rows).items())))
 
 # %% [markdown]
 # What follows is one page for each: symptom, report, repair. The repaired step is compared with the plain run, bit for bit, under both
