@@ -60,6 +60,27 @@ def test_a_deviation_is_the_largest_of_all_steps_names_and_channels():
             Deviation.of(two, other)
 
 
+def test_a_training_is_another_one_by_its_steps_or_its_weights():
+    a, b = (lesson.train(2, ways=["plain"])["plain"] for _ in range(2))
+    assert lesson.trained_alike(a, b)
+    assert not lesson.trained_alike(a, lesson.train(2, seed=1, ways=["plain"])["plain"])
+    with torch.no_grad():
+        b.net.head.bias[0] += 1
+    assert not lesson.trained_alike(a, b)
+
+
+def test_courses_start_before_the_first_step_and_the_batches_own_at_it():
+    runs, own = lesson.train(3), lesson.train(3, momentum=1.0, ways=["plain"])["plain"]
+    panels = lesson.courses(runs, own)
+    assert list(panels) == ["running mean, one channel", "running variance, one channel"]
+    for panel, start in zip(panels.values(), (0.0, 1.0), strict=True):
+        assert list(panel) == [*runs, "batch"]
+        assert all(panel[name][0] == start and len(panel[name]) == 4 for name in runs) and len(panel["batch"]) == 3
+        first = 0.9 * start + 0.1 * panel["batch"][0]  # the definition of the momentum
+        assert panel["plain"][1] == pytest.approx(first, rel=1e-4)
+        assert panel["reentrant"][1] == pytest.approx(0.9 * first + 0.1 * panel["batch"][0], rel=1e-4)
+
+
 # Momenta
 
 
@@ -77,7 +98,7 @@ def test_two_updates_with_m_act_like_one_with_another_momentum(way, m):
 @MOMENTA
 def test_of_the_recipes_one_is_right_to_rounding_and_the_square_root_is_worse_than_none(way, m):
     rows = lesson.recipes(way, m, steps=12)
-    assert set(rows) == {*lesson.RECIPES, "None, as in the plain run"}
+    assert set(rows) == set(lesson.RECIPES)
     right = rows["1 - sqrt(1 - m)"]
     assert 0 < right.worst < ROUNDING
     assert rows["m"].mean > 1000 * ROUNDING and rows["m"].variance > 1000 * ROUNDING

@@ -9,7 +9,7 @@ from PIL import Image
 
 from recompute_lab.instruments.checkpointing import PLAIN
 from recompute_lab.lessons import batchnorm_panel as lesson
-from recompute_lab.lessons.batchnorm import Deviation
+from recompute_lab.lessons.batchnorm import WAYS, Deviation
 from recompute_lab.lessons.batchnorm_panel import measure, panel
 from recompute_lab.specimens.batchnorm_training import BatchNormRun, Settings
 from recompute_lab.views.batchnorm_panel import (
@@ -88,7 +88,7 @@ def test_whole_repairs_are_the_plain_run_in_every_bit(implementation, momentum, 
 
 
 def test_curves_are_those_of_a_run_of_its_own():
-    own = BatchNormRun(Settings(20, momentum=0.1, drift=4), lesson.WAYS["reentrant"]).train(range(2, 21, 2))
+    own = BatchNormRun(Settings(20, momentum=0.1, drift=4), WAYS["reentrant"]).train(range(2, 21, 2))
     shown = quick(0.1, 4, "reentrant").runs["checkpointed"]
     kept = [own.start["norm2"], *(step.statistics["norm2"] for step in own.history)]
     assert shown.mean == [float(each.mean[lesson.CHANNEL]) for each in kept] and len(shown.mean) == 21
@@ -217,4 +217,4 @@ def test_the_same_run_is_taken_once_for_all_repairs():
     quick(0.2, repair="boundary moved")
     quick(0.2, implementation="reentrant")
     assert lesson._run.cache_info().misses == 4  # plain, checkpointed, repaired, the other implementation
-    assert lesson.WAYS["plain"] is PLAIN
+    assert WAYS["plain"] is PLAIN

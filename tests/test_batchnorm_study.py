@@ -111,6 +111,16 @@ def test_numbers_are_found_by_their_setting(stored):
         stored.curve("plain", momentum=0.2)
 
 
+def test_a_momentum_s_rows_are_those_of_its_settings(stored):
+    rows = stored.differences(0.5, 4.0)
+    assert list(rows) == list(study.SETTINGS) and all(len(row) == len(stored.probes) for row in rows.values())
+    setting = "batch 4, rate decays"
+    assert rows[setting][-1] == at_the_end(stored, momentum=0.5, drift=4.0, batch=4, decay=True)
+    errors = stored.errors(0.5, setting, 4.0)
+    assert errors["plain"] == stored.curve("plain", momentum=0.5, drift=4.0, batch=4, decay=True)
+    assert list(errors) == ["plain", "checkpointed"]
+
+
 def test_a_study_that_is_missing_or_unfinished_says_what_to_do(stored, tmp_path):
     path = tmp_path / "batchnorm.json"
     with pytest.raises(FileNotFoundError, match="not there; run `make studies`"):

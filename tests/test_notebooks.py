@@ -21,6 +21,7 @@ IGNORED: dict[str, int] = {
     "02_the_threshold": 3,
     "03_loud_or_silent": 3,
     "04_dropout": 2,
+    "05_batchnorm": 1,
 }
 
 

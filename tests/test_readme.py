@@ -66,7 +66,7 @@ def test_the_lines_tell_of_statistics_that_moved_twice(capsys):
     run(block, x)
     told = capsys.readouterr().out
     assert "gradients as in the plain run" in told and "running_mean" in told
-    assert "only written  differs under reentrant, non-reentrant" in told
+    assert "only written  differs under both" in told
     with pytest.raises(AssertionError, match="SIDE EFFECT"):
         exec(SNIPPET.splitlines()[0] + "\n" + ASSERT, {"block": block, "x": x})
 

@@ -16,6 +16,7 @@ from recompute_lab.repairs.momentum import momentum_for
 from recompute_lab.repairs.recomputation import announced, for_reentrant, recomputing
 from recompute_lab.repairs.replay import state_replayed
 from recompute_lab.repairs.suppress import buffers_spared
+from recompute_lab.specimens.threads import threads
 
 REENTRANT = partial(checkpoint, use_reentrant=True)
 NON_REENTRANT = partial(checkpoint, use_reentrant=False)
@@ -82,7 +83,8 @@ def equal(a, b):
 
 @pytest.fixture(scope="module")
 def baseline():
-    return train(net(), plain)
+    with threads(1):  # made before the first test's own fixture sets them
+        return train(net(), plain)
 
 
 def test_unrepaired_it_is_not_the_baseline(run, baseline):

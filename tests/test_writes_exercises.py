@@ -40,7 +40,7 @@ def nothing_left_behind():
     assert Smoothed.forward.__defaults__ == ([],)
 
 
-# --- 1: find them all
+# --- Find them all
 
 
 def test_all_writes_are_found_by_the_last_part_of_their_names():
@@ -87,7 +87,7 @@ def test_a_wrong_form_is_told(answer):
     assert "set" in told(check.find_all, answer)
 
 
-# --- 2: in the code
+# --- Smoothed, in the code
 
 
 def smoothed(guard_of_all=lambda: True, guard_of_mean=None):
@@ -196,7 +196,7 @@ def test_a_stub_is_not_attempted():
         assert exercise.judge(answer).status == NOT_ATTEMPTED
 
 
-# --- 3: from outside
+# --- Smoothed, from outside
 
 
 def replaying(module):
@@ -264,7 +264,7 @@ def test_what_is_no_context_fn_is_told():
     assert "def context()" in told(check.replayed, 3)
 
 
-# --- 4 and 5: sharpened
+# --- sharpened: moved out, and replayed
 
 
 def once(shape):
@@ -301,40 +301,40 @@ def test_moved_out_half_is_wrong():
     assert "as a pair" in told(check.moved_out, once)
 
 
-def read():
-    return unknown.TEMPERATURE, sharpened.calls, np.random.get_state()
-
-
-def write(state):
-    unknown.TEMPERATURE, sharpened.calls = state[:2]
-    np.random.set_state(state[2])
-
-
 def replay(finally_too=True, entry_too=True):
     def context():
         entry = []
 
         @contextmanager
         def forward():
-            entry.append(read())
+            entry.append(unknown.read())
             yield
 
         @contextmanager
         def recomputation():
-            now = read()
+            now = unknown.read()
             if entry_too:
-                write(entry[0])
+                unknown.write(entry[0])
             try:
                 yield
             except BaseException:
                 if finally_too:
-                    write(now)
+                    unknown.write(now)
                 raise
-            write(now)
+            unknown.write(now)
 
         return forward(), recomputation()
 
     return context
+
+
+def test_what_sharpened_writes_can_be_read_and_put_back():
+    before = unknown.read()
+    sharpened(rows())
+    assert unknown.TEMPERATURE != before[0] and sharpened.calls == before[1] + 1
+    assert np.random.get_state()[2] != before[2][2]
+    unknown.write(before)
+    assert (unknown.TEMPERATURE, sharpened.calls) == before[:2] and np.random.get_state()[2] == before[2][2]
 
 
 def test_replayed_is_right():
@@ -352,7 +352,7 @@ def test_only_put_back_or_only_announced_is_wrong():
     assert "calls ends at 40, in the plain run at 20" in told(check.replayed, announced)
 
 
-# --- 6: who chooses
+# --- Who chooses
 
 GOOD = {"author": ("return", "whoever"), "user": ("replay", "no edit"), "tomorrow": ("leave", "same run")}
 

@@ -385,10 +385,10 @@ check.found(found)
 # |---|---|---|
 # | 00 | start here | see one flip, say what checkpointing saves, choose a route |
 # | 01 | [the crash](01_the_crash.ipynb) | say why 162 became 161, repair the guard, change no bit |
-# | 02 | the threshold * | say why a run lives for a thousand steps and then dies |
-# | 03 | loud or silent * | predict what raises, what stays silent, and what that costs |
-# | 04 | dropout * | replay random numbers, and find those that nobody replays |
-# | 05 | BatchNorm and its family * | find every write in a forward, and choose a repair |
+# | 02 | [the threshold](02_the_threshold.ipynb) | say why a run lives for a thousand steps and then dies |
+# | 03 | [loud or silent](03_loud_or_silent.ipynb) | predict what raises, what stays silent, and what that costs |
+# | 04 | [dropout](04_dropout.ipynb) | replay random numbers, and find those that nobody replays |
+# | 05 | [BatchNorm and its family](05_batchnorm.ipynb) | find every write in a forward, and choose a repair |
 # | 06 | audit your source * | find the branches that the grep walks past, and rank them |
 # | 07 | the quiet version * | check an evaluation against itself, and write it down |
 # | 08 | field guide * | diagnose a segment you have never seen |

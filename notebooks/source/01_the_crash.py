@@ -357,7 +357,7 @@ print(f"the repair saves {more - kept:,} bytes more for backward, {more / kept -
 
 # %% [markdown]
 # The rule is not "never read a tensor". It is: what you read must not decide the shape of the program, unless you made the
-# arithmetic behind it reproducible and can say why. (Lesson 05 will be about the double count.)
+# arithmetic behind it reproducible and can say why. (Lesson 05 is about the double count.)
 #
 # ## 6 · What the deterministic switch does
 #

@@ -35,13 +35,15 @@ class Write:
     @property
     def columns(self) -> tuple[str, str, str, str, str]:
         read = "also read" if self.read else "only written"
-        differs = f"differs under {', '.join(self.repeated_by)}" if self.repeated_by else "as in the plain run"
+        under = "both" if len(self.repeated_by) == 2 else ", ".join(self.repeated_by)
+        differs = f"differs under {under}" if under else "as in the plain run"
         return self.kind, self.name, self.told, read, differs
 
 
 @dataclass
 class Writes:
-    """All that a forward leaves behind, in the order of their names; `str` gives a table of it.
+    """All that a forward leaves behind, in the order of their names; `str` gives a table of it ("both": reentrant and
+    non-reentrant).
 
     `refused` holds, by implementation, the error with which it could not run the segment at all.
     """

@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, REENTRANT, Strategy
+from recompute_lab.instruments.state import same_bits
 from recompute_lab.repairs.momentum import momentum_for
 from recompute_lab.specimens.batchnorm_net import BatchNormNet, Nest
 from recompute_lab.specimens.batchnorm_training import BatchNormRun, Settings, Statistics, drifted
@@ -80,6 +81,32 @@ def train(
     return {name: BatchNormRun(settings, WAYS[name]).train(probes) for name in ways}
 
 
+def trained_alike(run: BatchNormRun, other: BatchNormRun) -> bool:
+    """Are the losses and gradients of every step, and the weights after the last, equal bit for bit?"""
+    taken = [[(step.loss, step.gradients) for step in each.history] for each in (run, other)]
+    weights = zip(run.net.parameters(), other.net.parameters(), strict=True)
+    return taken[0] == taken[1] and all(same_bits(a, b) for a, b in weights)
+
+
+def courses(runs: dict[str, BatchNormRun], own: BatchNormRun, channel: int = 3) -> dict[str, dict[str, list[float]]]:
+    """Of one channel of the second BatchNorm: mean and variance before the first step and after each, per run.
+
+    `own` is a run of momentum 1, whose statistics are the last batch's own; they go by the name "batch".
+    """
+
+    def values(run: BatchNormRun, quantity: str) -> list[float]:
+        kept = [run.start, *(step.statistics for step in run.history)]
+        return [float(getattr(each["norm2"], quantity)[channel]) for each in kept]
+
+    return {
+        f"running {quantity}, one channel": {
+            **{name: values(run, quantity) for name, run in runs.items()},
+            "batch": values(own, quantity)[1:],
+        }
+        for quantity in ("mean", "variance")
+    }
+
+
 def deviation(run: BatchNormRun, baseline: BatchNormRun, after: int = 0) -> Deviation:
     """Of both BatchNorms, over all steps behind the first `after`."""
     return Deviation.of(*([step.statistics for step in each.history[after:]] for each in (run, baseline)))
@@ -88,18 +115,13 @@ def deviation(run: BatchNormRun, baseline: BatchNormRun, after: int = 0) -> Devi
 def recipes(
     way: str = "non-reentrant", momentum: float = 0.1, steps: int = 40, drift: float = 1.0, seed: int = 0
 ) -> dict[str, Deviation]:
-    """Per recipe, a checkpointed run against the plain run with `momentum`.
-
-    The last row has momentum None in both: the cumulative average.
-    """
+    """Per recipe, a checkpointed run against the plain run with `momentum`."""
     given = dict(steps=steps, drift=drift, seed=seed)
     plain = train(momentum=momentum, ways=["plain"], **given)["plain"]
-    rows = {
+    return {
         name: deviation(train(momentum=recipe(momentum), ways=[way], **given)[way], plain)
         for name, recipe in RECIPES.items()
     }
-    both = train(momentum=None, ways=["plain", way], **given)
-    return rows | {"None, as in the plain run": deviation(both[way], both["plain"])}
 
 
 # What a step can look like

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from recompute_lab.instruments.checkpointing import NON_REENTRANT, REENTRANT
 from recompute_lab.instruments.state import same_bits
-from recompute_lab.lessons.batchnorm import RECIPES, WAYS, Deviation
-from recompute_lab.repairs.boundary import checkpointed_between
-from recompute_lab.repairs.recomputation import for_reentrant
-from recompute_lab.repairs.suppress import buffers_spared
+from recompute_lab.lessons.batchnorm import RECIPES, Deviation
+from recompute_lab.lessons.batchnorm_repairs import run_segment
 from recompute_lab.specimens.batchnorm_training import BatchNormRun, Settings, Step
 from recompute_lab.views.batchnorm_panel import IMPLEMENTATIONS, REPAIRS, BatchNormPanel, Case, Course
 
 CHANNEL = 3  # of the second BatchNorm
 EVALUATIONS = 10
-_SPARED, _MOVED = REPAIRS[3:]
+_CALLED = {REPAIRS[3]: "written to copies", REPAIRS[4]: "boundary moved"}  # by `run_segment`
 
 
 def measure(
@@ -46,7 +42,7 @@ def measure(
     if repair in RECIPES:
         runs["repaired"] = _run(replace(settings, momentum=RECIPES[repair](momentum)), implementation)
     elif repair != "none":
-        runs["repaired"] = _run(settings, implementation, repair)
+        runs["repaired"] = _run(settings, implementation, _CALLED[repair])
     plain = runs["plain"]
     statistics = {name: [step.statistics for step in run.history] for name, run in runs.items()}
     return Case(
@@ -63,18 +59,7 @@ def measure(
 def _run(settings: Settings, way: str, repair: str = "none") -> BatchNormRun:
     """A run that was really taken; the same one where the same is asked for again."""
     probes = [settings.steps * i // EVALUATIONS for i in range(1, EVALUATIONS + 1)]
-    return BatchNormRun(settings, _repaired(way, repair)).train(probes)
-
-
-def _repaired(way: str, repair: str) -> Callable:
-    strategy = WAYS[way]
-    if repair == _MOVED:
-        return lambda segment, x: checkpointed_between(segment, x, run=strategy)
-    if repair == _SPARED and strategy is REENTRANT:
-        return lambda segment, x: REENTRANT(for_reentrant(segment, buffers_spared(segment)), x)
-    if repair == _SPARED:
-        return lambda segment, x: replace(NON_REENTRANT, context_fn=buffers_spared(segment))(segment, x)
-    return strategy
+    return BatchNormRun(settings, run_segment(repair, way)).train(probes)
 
 
 def _course(run: BatchNormRun) -> Course:

@@ -20,6 +20,10 @@ DRIFTS = (0.0, 1.0, 4.0)
 BATCHES = (32, 4)
 DECAYS = (False, True)
 PROBES = (5, 10, 20, 40, 70, 100)  # steps after which a run is evaluated
+SETTINGS = {
+    f"batch {batch}, {'rate decays' if decay else 'constant rate'}": {"batch": batch, "decay": decay}
+    for batch, decay in product(BATCHES, DECAYS)
+}
 WAYS = {"plain": PLAIN, "checkpointed": NON_REENTRANT}  # reentrant gives the same bits as non-reentrant
 QUANTITIES = ("error", "loss")
 DIGITS = 4  # of what is stored
@@ -100,6 +104,17 @@ class Study:
         """Checkpointed minus plain, paired by seed: the mean and its 95% t interval; `probe` counts in `probes`."""
         first, second = (self.curve(way, quantity, **condition)[probe] for way in ("checkpointed", "plain"))
         return paired_difference(first, second)
+
+    def differences(self, momentum: float | None, drift: float = 0.0) -> dict[str, list[Interval]]:
+        """The difference in errors at each of `probes`, for each of SETTINGS."""
+        return {
+            name: [self.difference(probe=p, momentum=momentum, drift=drift, **setting) for p in range(len(self.probes))]
+            for name, setting in SETTINGS.items()
+        }
+
+    def errors(self, momentum: float | None, setting: str, drift: float = 0.0) -> dict[str, list[list[float]]]:
+        """Per way, the errors [probes][seeds], for one of SETTINGS."""
+        return {way: self.curve(way, "error", momentum, drift, **SETTINGS[setting]) for way in WAYS}
 
 
 def load(path: Path = STORED) -> Study:

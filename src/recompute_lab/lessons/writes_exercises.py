@@ -1,4 +1,4 @@
-"""Lesson 05's exercises: find every write, repair it in two ways, choose who should repair it how."""
+"""Lesson 05's exercises: a momentum; find every write, repair it in two ways, choose who should repair it how."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, REENTR
 from recompute_lab.instruments.gradients import divergence
 from recompute_lab.instruments.state import equal_values
 from recompute_lab.instruments.writes import Write, writes
+from recompute_lab.lessons import momentum_exercise
 from recompute_lab.lessons.exercise import Exercises, Hints, Wrong
 from recompute_lab.lessons.side_effect_repairs import Training, train
 from recompute_lab.lessons.side_effects import rows, with_context
@@ -31,7 +32,10 @@ hint = Hints(check)
 BOTH = (REENTRANT, NON_REENTRANT)
 
 
-# --- Exercise 1: find all writes
+check.add(*momentum_exercise.HINTS)(momentum_exercise.momentum)
+
+
+# --- Find all writes
 
 
 def short(name: str) -> str:
@@ -84,7 +88,7 @@ def _described(write: Write) -> str:
     return f"{_ARTICLES.get(write.kind, f'a {write.kind}')} ({write.told}, {'also' if write.read else 'not'} read)"
 
 
-# --- Exercises 2 and 3: Smoothed, repaired in its code and from outside
+# --- Smoothed, repaired in its code and from outside
 
 
 @check.add(
@@ -229,7 +233,7 @@ def _names(answer) -> set[str]:
     return set(code.co_names).union(*[_names(const) for const in code.co_consts if isinstance(const, CodeType)])
 
 
-# --- Exercises 4 and 5: sharpened, its writes moved out of the segment, and replayed
+# --- sharpened: its writes moved out of the segment, and replayed
 
 
 class _Sharpened(Layers):
@@ -300,7 +304,7 @@ def replayed(answer: Callable) -> str:
     return "a global, a function's attribute, a stream: to replay is one thing, whatever the state is kept in."
 
 
-# --- Exercise 6: who should choose which repair
+# --- Who should choose which repair
 
 REPAIRS = {
     "guard": "if not recomputing(): around the write, in the code",

@@ -24,7 +24,7 @@ class Idempotent:
 
     def commit(self) -> None:
         """What the buffers hold now is what the next forward starts from."""
-        self._committed = {name: buffer.detach().clone() for name, buffer in self._buffers.items()}
+        self._committed = {n: buffer.detach().clone() for n, buffer in self._buffers.items()}
 
     def remove(self) -> None:
         """Forwards start from wherever the buffers are, as without this."""

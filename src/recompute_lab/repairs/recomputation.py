@@ -34,9 +34,9 @@ def announced() -> tuple[AbstractContextManager, AbstractContextManager]:
 
 
 def for_reentrant(segment: Callable, context_fn: Callable) -> Callable:
-    """The segment as one call of the reentrant implementation runs it: its first run is the forward.
+    """The segment for one call of the reentrant implementation: its first run is the forward.
 
-    Make it anew for each call: `checkpoint(for_reentrant(segment, announced), x, use_reentrant=True)`.
+    To be made for each call: checkpoint(for_reentrant(segment, announced), x, use_reentrant=True)
     """
     forward, recomputation = context_fn()
     called = False

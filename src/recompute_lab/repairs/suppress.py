@@ -22,7 +22,7 @@ def buffers_spared(module: nn.Module) -> Callable:
 
 
 class _Spared:
-    """Can be entered again, also within itself: backward may run twice, and checkpoints nest."""
+    """Can be entered again, and within itself: backward may run twice, checkpoints nest."""
 
     def __init__(self, module: nn.Module):
         self._holders = [part._buffers for part in module.modules() if part._buffers]
@@ -31,7 +31,8 @@ class _Spared:
     def __enter__(self) -> None:
         self._originals.append([dict(holder) for holder in self._holders])
         for holder in self._holders:
-            holder.update({name: None if buffer is None else buffer.clone() for name, buffer in holder.items()})
+            for name, buffer in holder.items():
+                holder[name] = None if buffer is None else buffer.clone()
 
     def __exit__(self, *error) -> None:
         for holder, originals in zip(self._holders, self._originals.pop(), strict=True):

@@ -71,6 +71,19 @@ def sharpened(x: torch.Tensor) -> torch.Tensor:
 
 sharpened.calls = 0
 
+
+def read() -> tuple:
+    """All that `sharpened` writes, as it is now."""
+    return TEMPERATURE, sharpened.calls, np.random.get_state()
+
+
+def write(state: tuple) -> None:
+    """Put back what `read` returned."""
+    global TEMPERATURE
+    TEMPERATURE, sharpened.calls = state[:2]
+    np.random.set_state(state[2])
+
+
 UNKNOWN: dict[str, Callable[[], Callable]] = {"Smoothed": Smoothed, "Gated": Gated, "sharpened": lambda: sharpened}
 
 
