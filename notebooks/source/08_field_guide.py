@@ -323,7 +323,7 @@ for block in blocks:
 # %% [markdown]
 # ## 7 · Two public models
 #
-# From the `transformers` package, tiny and with random weights; nothing is downloaded. **Mixtral** is a mixture of experts; its loss has a term that
+# From the `transformers` package (`make lab` installs it), tiny and with random weights; nothing is downloaded. **Mixtral** is a mixture of experts; its loss has a term that
 # keeps the experts' load balanced, made of what the routers have put out. Hooks in the layers collect that on the way. The layers are
 # checkpointed by the model itself. **Wav2Vec2** masks some of its frames at random, as augmentation. Say it is one segment of a larger model.
 #

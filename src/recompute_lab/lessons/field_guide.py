@@ -157,7 +157,7 @@ def symptoms_of(results: dict[str, Outcome]) -> list[tuple[str, tuple[int, ...]]
     entries = []
     for result in results.values():
         seen = symptom(result)
-        entry = next((e for e in SYMPTOMS if re.search(e[0], seen + result.error)), None)
+        entry = next((e for e in SYMPTOMS if re.search(e[0], " ".join([seen, result.error, *result.warned]))), None)
         if entry and entry[1:] not in entries:
             entries.append(entry[1:])
     return entries
