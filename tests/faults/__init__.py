@@ -10,6 +10,12 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+# Why some are missed.
+UNREACHED = "it cannot be reached from the segment, nor put back: the operator is named at which it shows"
+NOT_RUN_AGAIN = "torch runs the segment no second time, and a report is made of a second run"
+FORESEEN = "what reentrant checkpointing refuses in its forward is not foreseen"
+MADE_ONCE = "what cannot be put back is used up by the first of the runs that are compared"
+
 REPLAYABLE, SIDE_EFFECT, SILENT, LOUD = "replayable", "side effect", "silent", "loud"
 KINDS = ("state", "randomness", "order", "protocol", "reentrant_only", "none")
 
@@ -23,9 +29,9 @@ class Fault:
     arguments, output)` is called before backward, `backward(output, segment)` runs it. `options` go to `checkpoint`.
 
     `names` is a regular expression for the name of the first cause, `non_reentrant` and `reentrant` the verdicts;
-    `proven` says whether the cause is of a kind that can be undone or seen to happen. `missed` says what a diagnosis does
-    not find, and why: of the cause ("watched", "examined") and of the verdicts ("watched verdict", "watched reentrant",
-    "examined verdict").
+    `proven` says whether the cause is of a kind that can be undone or seen to happen. `missed` says what a diagnosis
+    does not find, and why: of the cause ("watched", "examined") and of the verdicts ("watched verdict", "watched
+    reentrant", "examined verdict").
     """
 
     name: str

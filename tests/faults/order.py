@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from faults import LOUD, SILENT, fault
+from faults import LOUD, MADE_ONCE, SILENT, fault
 
 
 class Routed(nn.Module):
@@ -48,7 +48,7 @@ class Unrepeatable(Routed):
         return torch.rand(shape, generator=torch.Generator().manual_seed(next(self.jitter)))
 
 
-@fault(r"rout|nonzero|argmax|whole numbers|repeat", LOUD, SILENT, proven=False)
+@fault(r"rout|nonzero|argmax|whole numbers|repeat", LOUD, SILENT, proven=False, missed={"examined verdict": MADE_ONCE})
 def routes_of_a_kernel_that_does_not_repeat_itself():
     return Unrepeatable(6, 3, itertools.count()), (torch.randn(24, 6, requires_grad=True),)
 

@@ -136,7 +136,7 @@ class Bracketed(nn.Module):
         return h
 
 
-@fault(r"entered|early.stop", SIDE_EFFECT, REPLAYABLE)
+@fault(r"entered", SIDE_EFFECT, REPLAYABLE)
 def bracket_left_open_by_early_stop():
     return Bracketed(4), (torch.randn(5, 4, requires_grad=True),)
 
@@ -166,7 +166,10 @@ def two_backwards(output, segment):
     loss.backward()
 
 
-@fault(r"at_work|early.stop", LOUD, REPLAYABLE, driver=two_steps, backward=two_backwards)
+@fault(
+    r"at_work", LOUD, REPLAYABLE, driver=two_steps, backward=two_backwards,
+    missed={"watched reentrant": "that it was early stop which left it so is not known to the second recomputation"},
+)  # fmt: skip
 def reservation_kept_by_early_stop():
     """The second backward's recomputation finds the block taken."""
     return Reserved(4), (torch.randn(5, 4, requires_grad=True), torch.randn(5, 4))

@@ -180,6 +180,11 @@ class Entropic(nn.Module):
         return torch.tanh(self.mix(x) * self.source.uniform(0.5, 1.5))
 
 
-@fault(r"repeat|source|SystemRandom", SILENT, SILENT, proven=False)
+@fault(
+    r"repeat|source|SystemRandom",
+    SILENT,
+    SILENT,
+    proven=False,
+)
 def noise_of_the_operating_system():
     return Entropic(4), (torch.randn(5, 4, requires_grad=True),)

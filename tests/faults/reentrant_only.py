@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from faults import LOUD, REPLAYABLE, SILENT, fault
+from faults import FORESEEN, LOUD, NOT_RUN_AGAIN, REPLAYABLE, SILENT, fault
 
 
 class Tagger(nn.Module):
@@ -79,7 +79,7 @@ def keyword_tensors(checkpoint, model, image, text):
     return model.head(checkpoint(fuse, image=image, text=text))
 
 
-@fault(r"container|nested|keyword|=", REPLAYABLE, SILENT, proven=False, driver=keyword_tensors)
+@fault(r"frozen|keyword|container", REPLAYABLE, SILENT, proven=False, driver=keyword_tensors)
 def tensors_by_keyword():
     """Reentrant takes no keywords; bound beforehand, they are no arguments of its."""
     return Fused(3), (torch.randn(4, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True))
@@ -102,7 +102,14 @@ def targets_checkpointed(checkpoint, model, x):
     return torch.softmax(model.online(x), dim=-1) + checkpoint(model.targets, x)
 
 
-@fault(r"detach|no output requires grad", REPLAYABLE, LOUD, proven=False, driver=targets_checkpointed)
+@fault(
+    r"detach|no output requires grad",
+    REPLAYABLE,
+    LOUD,
+    proven=False,
+    driver=targets_checkpointed,
+    missed={"watched": NOT_RUN_AGAIN, "watched verdict": NOT_RUN_AGAIN},
+)
 def targets_without_grad():
     """Reentrant marks the output as requiring grad; in backward the segment gives none that does."""
     return Distilled(4), (torch.randn(3, 4, requires_grad=True),)
@@ -244,11 +251,13 @@ class Lean(nn.Module):
         return torch.exp(h)
 
 
-def followed_by_a_product(checkpoint, segment, x):
-    return checkpoint(segment, x).square()
-
-
-@fault(r"grad mode|is_grad_enabled|no_grad", REPLAYABLE, SILENT, proven=False, driver=followed_by_a_product)
+@fault(
+    r"grad mode|is_grad_enabled|no_grad",
+    REPLAYABLE,
+    SILENT,
+    proven=False,
+    missed={"watched": FORESEEN, "watched reentrant": FORESEEN},
+)
 def branch_on_grad_mode():
     """Reentrant's forward runs without grad mode: it takes the branch that was meant for evaluation."""
     return Lean(4), (torch.randn(3, 4, requires_grad=True),)
@@ -267,7 +276,13 @@ class Clipped(nn.Module):
         return torch.exp(h)
 
 
-@fault(r"hook", REPLAYABLE, LOUD, proven=False)
+@fault(
+    r"hook",
+    REPLAYABLE,
+    LOUD,
+    proven=False,
+    missed={"watched": FORESEEN, "watched reentrant": FORESEEN},
+)
 def hook_on_an_intermediate():
     """In reentrant's forward the intermediate requires no grad: torch refuses the hook."""
     return Clipped(4), (torch.randn(3, 4, requires_grad=True),)
@@ -284,7 +299,13 @@ class Inspected(nn.Module):
         return torch.tanh(h)
 
 
-@fault(r"retain_grad", REPLAYABLE, LOUD, proven=False)
+@fault(
+    r"retain_grad",
+    REPLAYABLE,
+    LOUD,
+    proven=False,
+    missed={"watched": FORESEEN, "watched reentrant": FORESEEN},
+)
 def gradient_of_an_intermediate_retained():
     return Inspected(4), (torch.randn(3, 4, requires_grad=True),)
 

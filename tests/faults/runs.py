@@ -21,8 +21,9 @@ ROUNDING = 1e-5
 
 @dataclass
 class Outcome:
-    """Of one step: the gradients by leaf, what it left changed, and the error that ended it."""
+    """Of one step: its output, the gradients by leaf, what it left changed, and the error that ended it."""
 
+    output: list[torch.Tensor]
     grads: dict[str, torch.Tensor]
     left: dict[str, object]
     error: BaseException | None = None
@@ -47,7 +48,7 @@ def _step(fault: Fault, strategy: Strategy, disturbed: bool) -> Outcome:
     seeded()
     segment, args = fault.make()
     before = Snapshot(lambda *given: segment, *args)
-    leaves, error = before.parameters(), None
+    leaves, error, output = before.parameters(), None, ()
     strategy = replace(strategy, **fault.options)
     with warnings.catch_warnings(action="ignore"):
         try:
@@ -62,7 +63,7 @@ def _step(fault: Fault, strategy: Strategy, disturbed: bool) -> Outcome:
         except Exception as raised:
             error = raised
     grads = {name: leaf.grad.clone() for name, leaf in leaves.items() if leaf.grad is not None}
-    return Outcome(grads, before.values_now(before.changes()), error)
+    return Outcome([t.detach() for t in tensors_in(output)], grads, before.values_now(before.changes()), error)
 
 
 def verdict(fault: Fault, strategy: Strategy) -> str:
@@ -74,7 +75,9 @@ def verdict(fault: Fault, strategy: Strategy) -> str:
     other = step(fault, strategy)
     if other.error is not None:
         return LOUD
-    if plain.grads.keys() != other.grads.keys():
+    if plain.grads.keys() != other.grads.keys() or len(plain.output) != len(other.output):
+        return SILENT
+    if not all(torch.allclose(a, b, rtol=1e-4) for a, b in zip(plain.output, other.output, strict=True)):
         return SILENT
     largest = max((float(g.abs().max()) for g in plain.grads.values()), default=0.0)
     for name, grad in plain.grads.items():

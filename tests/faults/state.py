@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from faults import LOUD, REPLAYABLE, SIDE_EFFECT, SILENT, fault
+from faults import LOUD, MADE_ONCE, NOT_RUN_AGAIN, REPLAYABLE, SIDE_EFFECT, SILENT, UNREACHED, fault
 
 # ---- buffers that the forward itself advances ----
 
@@ -188,7 +188,13 @@ class Ramped(nn.Module):
         return torch.tanh(x * self.ramp(int(x[:, 0].numel())))
 
 
-@fault(r"lru_cache|cache|ramp", LOUD, SILENT, proven=False)
+@fault(
+    r"lru_cache|cache|ramp",
+    LOUD,
+    SILENT,
+    proven=False,
+    missed={"watched": UNREACHED, "examined": MADE_ONCE, "examined verdict": MADE_ONCE},
+)
 def table_behind_lru_cache():
     """The cache is compiled code's: nothing can look into it, nor put it back."""
     return Ramped(), (torch.randn(5, 3, requires_grad=True),)
@@ -284,7 +290,7 @@ class Introduced(nn.Module):
         return torch.exp(h)
 
 
-@fault(r"_MET", LOUD, SILENT)
+@fault(r"_MET", LOUD, SILENT, missed={"watched": UNREACHED, "examined": MADE_ONCE, "examined verdict": MADE_ONCE})
 def weak_registry():
     return Introduced(4), (torch.randn(5, 4, requires_grad=True),)
 
@@ -451,7 +457,7 @@ class Ticking(nn.Module):
         return torch.tanh(self.mix(x) / self.ticker.tick())
 
 
-@fault(r"tick", SILENT, SILENT)
+@fault(r"tick", SILENT, SILENT, proven=False)
 def counter_in_slots():
     return Ticking(4), (torch.randn(3, 4, requires_grad=True),)
 
@@ -501,7 +507,12 @@ class Scheduled(nn.Module):
         return torch.tanh(self.mix(x) * next(self.schedule))
 
 
-@fault(r"schedule|repeat", SILENT, SILENT, proven=False)
+@fault(
+    r"schedule|repeat",
+    SILENT,
+    SILENT,
+    proven=False,
+)
 def iterator_that_moves_on():
     """An iterator cannot be copied or put back."""
     return Scheduled(4), (torch.randn(3, 4, requires_grad=True),)
@@ -827,7 +838,7 @@ class Positioned(nn.Module):
         return h * torch.linspace(0, 1, x.shape[0])[:, None]
 
 
-@fault(r"default dtype", LOUD, REPLAYABLE, between=doubles)
+@fault(r"default dtype", LOUD, REPLAYABLE, between=doubles, missed={"watched reentrant": "reentrant is right by luck"})
 def default_dtype_changed_before_backward():
     """Reentrant compares nothing, and the gradients are those of a double: right."""
     return Positioned(4), (torch.randn(6, 4, requires_grad=True),)
@@ -885,7 +896,7 @@ def scaled_for_the_forward(checkpoint, segment, x):
         del _LOCAL.factor
 
 
-@fault(r"_LOCAL|factor", SILENT, SILENT, driver=scaled_for_the_forward)
+@fault(r"_LOCAL|factor", SILENT, SILENT, driver=scaled_for_the_forward, proven=False)
 def thread_local_removed():
     return locally_scaled, (torch.randn(3, 4, requires_grad=True),)
 
@@ -902,7 +913,7 @@ def environment_for_the_forward(checkpoint, segment, x):
         del os.environ["FAULTS_FAST_GELU"]
 
 
-@fault(r"environ|FAULTS_FAST_GELU", SILENT, SILENT, driver=environment_for_the_forward)
+@fault(r"environ|FAULTS_FAST_GELU", SILENT, SILENT, driver=environment_for_the_forward, proven=False)
 def environment_variable_removed():
     return by_environment, (torch.randn(3, 4, requires_grad=True),)
 
@@ -984,7 +995,13 @@ class Conditioned(nn.Module):
         return torch.tanh(self.mix(x) + condition)
 
 
-@fault(r"args\[1\]|in place|input", LOUD, LOUD, between=next_batch)
+@fault(
+    r"args\[1\]|in.?place",
+    LOUD,
+    LOUD,
+    between=next_batch,
+    missed={"watched": NOT_RUN_AGAIN, "watched verdict": NOT_RUN_AGAIN},
+)
 def input_buffer_filled_anew():
     """Arguments are saved with their version: torch raises."""
     return Conditioned(4), (torch.randn(3, 4, requires_grad=True), torch.randn(3, 4))
@@ -1003,7 +1020,13 @@ def twice_under_autocast(checkpoint, model, x):
     return x.float()
 
 
-@fault(r"autocast|cache", REPLAYABLE, SILENT, driver=twice_under_autocast)
+@fault(
+    r"autocast|cache",
+    REPLAYABLE,
+    SILENT,
+    driver=twice_under_autocast,
+    missed={"watched reentrant": "a rounding of reentrant's, which sums in low precision"},
+)
 def cast_of_a_shared_weight():
     """The second call finds the low-precision copy of the weight made; its recomputation makes it again. Reentrant adds
     up the weight's gradient in low precision: a rounding.

@@ -71,7 +71,8 @@ def flipped_read(first: Trace, second: Trace) -> tuple[Read, Read] | None:
 def is_suspicious(call) -> bool:
     """Is there anything to be explained?"""
     passes = call.forward, call.recomputation
-    return bool(call.differs or call.again or call.raised or mismatch(*passes) or flipped_read(*passes))
+    seen = call.differs or call.again or call.raised or call.saved.differs
+    return bool(seen or mismatch(*passes) or flipped_read(*passes))
 
 
 def report_of(call) -> Report:
@@ -79,18 +80,23 @@ def report_of(call) -> Report:
     proof, parted = call.proof or Proof(), mismatch(call.forward, call.recomputation)
     if call.stop_swallowed:  # they part where the handler goes on, after all that was to be recomputed
         parted = None
-    broken = bool(call.raised or parted or proof.matters)
+    # Where all that was saved is the same, the gradients are, whatever else differs. The reverse does not hold: some
+    # kernels save what they do not use, as BatchNorm its running statistics.
+    changed = {name for name, kind in call.differs.items() if kind == "parameter"}  # may be saved by its place alone
+    right = call.saved.differs == [] and changed <= proof.written.keys()
+    matters = call.saved.certainly_differs(call.forward) if proof.matters is None else proof.matters
+    broken = bool(call.raised or ((parted or matters) and not right))
     verdict = LOUD if call.raised else SILENT if broken else REPLAYABLE
-    causes = _protocol(call)
+    causes = _protocol(call) + [(SIDE_EFFECT, cause) for cause in _left_open(call, proof)]
     if broken:
         causes += [(verdict, cause) for cause in _state(call, proof)]
     if broken and not causes:
         causes.append((verdict, _unexplained(call, proof, parted)))
-    twice = [(SIDE_EFFECT, cause) for cause in _twice(call, proof)]
+    twice = [(SIDE_EFFECT, cause) for cause in _twice(call, proof, proof.causes if broken else [])]
     causes += twice
     # The reentrant implementation does not ask what was saved: to it, another rounding is all there is.
-    off = proof.matters and (proof.off is None or proof.off > ROUNDING)
-    shared = SILENT if off or parted else SIDE_EFFECT if twice else REPLAYABLE
+    off = matters and (proof.off is None or proof.off > ROUNDING)
+    shared = SILENT if off or (parted and not right) else SIDE_EFFECT if twice else REPLAYABLE
     only = reentrant.causes(call.hints) + _collected(call, proof)
     report = Report(
         call.label,
@@ -126,9 +132,9 @@ def _where(call, proof: Proof, names: list[str]) -> str:
     return written or next(filter(None, named), "") or begins(call.segment)
 
 
-def _twice(call, proof: Proof) -> list[Cause]:
-    """What the recomputation wrote once more, and no cause has named."""
-    named = {name for item in proof.causes for name in item.names}
+def _twice(call, proof: Proof, told: list[Item]) -> list[Cause]:
+    """What the recomputation wrote once more, and is not told already."""
+    named = {name for item in told for name in item.names}
     written = {
         name: kind
         for name, kind in call.again.items()
@@ -144,6 +150,21 @@ def _twice(call, proof: Proof) -> list[Cause]:
         told = f"each backward through the graph runs the segment again, and writes {found[0].name} again."
         repair = "one backward per forward (of the sum of the losses), or keep the writes out of the segment."
         found.insert(0, Cause(name, begins(call.segment), True, told, repair))
+    return found
+
+
+def _left_open(call, proof: Proof) -> list[Cause]:
+    """What a whole forward puts back at its end, to which early stop does not come."""
+    if proof.matters is None or call.recomputation.ended != "stopped early":
+        return []
+    written = proof.written.keys() | proof.written_there.keys()
+    left = {name: kind for name, kind in call.again.items() if name not in written and kind != "random stream"}
+    found = []
+    for item in items_of(left):
+        told = "the forward puts it back before it ends; early stop leaves the segment earlier, with it changed."
+        repair = "put it back in `finally`; or early_stop=False."
+        where = _where(call, proof, sorted(item.names))
+        found.append(Cause(f"{item.label}, left by early stop", where, True, told, repair, "protocol", _NON_REENTRANT))
     return found
 
 
@@ -237,6 +258,11 @@ def _unexplained(call, proof: Proof, parted: tuple[int, str] | None) -> Cause:
         number, what = parted
         where = call.forward.where(number) or call.recomputation.where(number)
         return Cause(what, where, proof.kernels, f"here the passes part; {told}", repair, "order")
+    if call.saved.differs:
+        number = call.saved.operators[call.saved.differs[0]]
+        name = f"another value at `{call.forward.code(number)}`" if call.forward.code(number) else "another value"
+        told = f"{call.forward.name(number)} saves another value than in the forward; {told}"
+        return Cause(name, call.forward.where(number) or begins(call.segment), proof.kernels, told, repair, "order")
     if not proof.repeatable:
         name = "a kernel that is not deterministic" if proof.kernels else "the segment does not repeat itself"
         return Cause(name, begins(call.segment), proof.kernels, told, repair, "order")

@@ -107,9 +107,10 @@ class Proof:
     `matters` is True where the segment, run in the recomputation's world, does not do what the forward did; None where
     that was not tried. `causes` is the smallest set found, and `proven` says whether undoing it is enough; of those in
     `untried` it is not known whether they are needed. `repeatable` is False where two runs from one state differ,
-    `kernels` True where they no longer do with deterministic kernels. `written` names what a forward changes, with its kind, `lines` where, `graphs` which of it holds a tensor with a
-    history. `off` is the relative difference of the outputs, `runs` how often the segment ran, `unfinished` a sentence
-    on what was not tried.
+    `kernels` True where they no longer do with deterministic kernels. `written` names what a forward changes, with its
+    kind, `written_there` what it changes in the recomputation's world, `lines` where it does, `graphs` which of it
+    holds a tensor with a history. `off` is the relative difference of the outputs, `runs` how often the segment ran,
+    `unfinished` a sentence on what was not tried.
     """
 
     matters: bool | None = None
@@ -119,6 +120,7 @@ class Proof:
     repeatable: bool = True
     kernels: bool = False
     written: dict[str, str] = field(default_factory=dict)
+    written_there: dict[str, str] = field(default_factory=dict)
     graphs: set[str] = field(default_factory=set)
     lines: dict[str, str] = field(default_factory=dict)
     off: float | None = None
@@ -189,7 +191,12 @@ class Laboratory:
     def _not_repeatable(self) -> None:
         if self.proof.repeatable:
             self.proof.repeatable = False
-            self.proof.kernels = self._repeatable_with_deterministic_kernels()
+            self.proof.kernels = self._repeatable_with_deterministic_kernels() and not self._settled()
+
+    def _settled(self) -> bool:
+        """Without deterministic kernels they agree by now, too: what made them differ was used up by running."""
+        first = self._run(frozenset())
+        return all(self._run(frozenset()) == first for _ in range(2 * _REPEATS))
 
     def _repeatable_with_deterministic_kernels(self) -> bool:
         mode = torch.get_deterministic_debug_mode()
@@ -267,6 +274,7 @@ class Laboratory:
             self.proof.graphs = self.forward.holding_graphs(self.proof.written)
             self._plain_output = [t.detach().clone() for t in output]
         if compare:
+            self.proof.written_there = self.recomputation.changed_kinds()
             self.proof.off = _off(self._plain_output, output)
         return Signature.of(trace, list(map(Output.of, output)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import linecache
 import os
 import sys
 from dataclasses import dataclass, field
@@ -60,6 +61,14 @@ class Trace:
             return ""
         _, _, code, line = self.operators[number]
         return place(code, line)
+
+    def code(self, number: int) -> str:
+        """The text of that line, shortened; "" where there is none."""
+        if not 0 <= number < len(self.operators):
+            return ""
+        _, _, code, line = self.operators[number]
+        text = linecache.getline(code.co_filename, line).strip()
+        return text if len(text) <= 60 else text[:57] + "..."
 
     def name(self, number: int) -> str:
         return self.operators[number][0] if 0 <= number < len(self.operators) else "nothing"
@@ -126,8 +135,13 @@ def line_outside_torch(frame: FrameType | None) -> tuple[CodeType, int]:
 
 @functools.cache
 def is_users(file: str) -> bool:
-    """Neither torch's nor Python's own. Installed packages count as the user's."""
-    if file.startswith(TORCH) or file.startswith("<") and not file.startswith(("<stdin", "<ipython")):
+    """Neither torch's, NumPy's, nor Python's own. Other installed packages count as the user's."""
+    if (
+        file.startswith(TORCH)
+        or f"-packages{os.sep}numpy{os.sep}" in file
+        or file.startswith("<")
+        and not file.startswith(("<stdin", "<ipython"))
+    ):
         return False
     return not file.startswith(_PYTHON) or "site-packages" in file or "dist-packages" in file
 

@@ -24,6 +24,7 @@ from recompute_lab.instruments.witness.casts import CastCounter, autocast_is_on
 from recompute_lab.instruments.witness.locate import begins
 from recompute_lab.instruments.witness.proof import Laboratory, Output, Proof, Signature, entered
 from recompute_lab.instruments.witness.report import Report, worst
+from recompute_lab.instruments.witness.saved import Saved
 from recompute_lab.instruments.witness.trace import STOPPED, Trace, Tracer
 
 _TORCHS_CHECKPOINT = torch.utils.checkpoint.__file__
@@ -48,6 +49,7 @@ class Call:
     before: Snapshot | None = None
     forward: Trace = field(default_factory=Trace)
     recomputation: Trace = field(default_factory=Trace)
+    saved: Saved = field(default_factory=Saved)
     outputs: list = field(default_factory=list)
     surroundings: Callable = entered
     differs: dict[str, str] = field(default_factory=dict)
@@ -63,6 +65,7 @@ class Call:
     hints: reentrant.Hints = field(default_factory=reentrant.Hints)
     raised: str = ""
     proof: Proof | None = None
+    proof_of: frozenset[str] = frozenset()
     number: int | None = None
     _frame: weakref.ref | None = None
 
@@ -126,8 +129,9 @@ class Witness:
         if error is not None:
             call.raised = f"{type(error).__name__}: {error}"
         try:
-            if call.proof is None and conclude.is_suspicious(call):
-                call.proof = self._proven(call)
+            # A later backward may find more changed than the first did.
+            if (call.proof is None or call.proof_of != call.differs.keys()) and conclude.is_suspicious(call):
+                call.proof, call.proof_of = self._proven(call), frozenset(call.differs)
             report = conclude.report_of(call)
         except Exception as failed:  # a diagnosis must not end somebody's run
             report = Report(call.label, notes=[f"the witness failed: {type(failed).__name__}: {failed}"])
@@ -183,6 +187,8 @@ class _Forward:
         autocast = autocast_now()
         call.surroundings = lambda: entered(autocast(), *modes[-1:])
         call.hints = reentrant.at_entry(call.before, call.args, call.kwargs, bool(modes), self._witness._captured)
+        if call.frame is not None:
+            call.saved.watch(call.frame, call.forward)
         self._began = time.perf_counter()
         self._modes = ExitStack()
         self._modes.enter_context(Tracer(call.forward))
@@ -193,6 +199,7 @@ class _Forward:
         self._modes.close()
         call.casts = self._counter.casts if self._counter else None
         call.seconds = time.perf_counter() - self._began
+        call.saved.forward_ended(call.frame)
         call.forward.ended = "returned" if kind is None else kind.__name__
         seen = _local(sys._getframe(1), "ret", among=("checkpoint", "_checkpoint_impl"))
         if seen is not None and kind is None:
@@ -218,6 +225,7 @@ class _Recomputation:
         if call.forward.ended != "running":  # a gradient that the segment takes for itself is none of the caller's
             reentrant.at_recomputation(call.hints, sys._getframe(1))
         self._watch_the_comparison()
+        self._groups = set() if call.frame is None else set(call.frame.recomp_counter)  # of earlier backwards
         call.recomputation = Trace()
         self._modes = ExitStack()
         self._modes.enter_context(Tracer(call.recomputation))
@@ -234,7 +242,7 @@ class _Recomputation:
         if call.options.get("preserve_rng_state", True):
             call.again = {n: k for n, k in call.again.items() if not words.is_torchs_stream(n)}
         call.stop_swallowed = not stopped and self._stop_was_raised()
-        if kind is not None and not stopped:
+        if isinstance(error, Exception) and not stopped:  # whoever interrupts it wants no experiments
             self._witness._conclude(call, error)
 
     def _stop_was_raised(self) -> bool:
@@ -242,7 +250,8 @@ class _Recomputation:
         frame = self._call.frame
         if frame is None or not getattr(frame, "early_stop", False):
             return False
-        return any(count >= len(frame.weak_holders) > 0 for count in frame.recomp_counter.values())
+        counts = [count for group, count in frame.recomp_counter.items() if group not in self._groups]
+        return any(count >= len(frame.weak_holders) > 0 for count in counts)
 
     def _watch_the_comparison(self) -> None:
         """torch compares after this context has been left; only there it is known how the recomputation ended."""
@@ -258,6 +267,7 @@ class _Recomputation:
             except CheckpointError as error:
                 witness._conclude(call, error)
                 raise
+            call.saved.compare(frame, gid)
             witness._conclude(call, None)
 
         frame.check_recomputed_tensors_match = compared
