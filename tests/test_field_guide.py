@@ -197,7 +197,7 @@ class Both(nn.Module):
         self.layer, self.one, self.other = nn.Linear(16, 16), False, False
 
     def forward(self, x):
-        return torch.tanh(self.layer(x)) * (2.0 if self.one and self.other else 1.0)
+        return torch.tanh(self.layer(x) * (2.0 if self.one and self.other else 1.0))
 
 
 def test_of_two_changes_that_do_harm_together_one_is_named():
@@ -387,11 +387,14 @@ def test_a_wrong_form_is_told(answer, message):
 
 
 def test_what_the_witness_sees_of_them():
-    """Not an iterator, and not what reentrant's own forward does; the lesson says so."""
-    assert [letter for letter in UNKNOWN if guide.seen_by_the_witness(letter)] == ["A", "B", "D", "F"]
+    """Not, where it rides along, what reentrant's own forward would do; and it cannot name an iterator."""
+    assert [letter for letter in UNKNOWN if guide.seen_by_the_witness(letter)] == ["A", "B", "C", "D", "F"]
+    cause = guide.told_of("C").causes[0]
+    assert not cause.proven and "next(scales, 1.0)" in cause.name
     x = torch.randn(32, 16, requires_grad=True)
-    assert examine(Economical().thrifty, x).reentrant == RIGHT_
-    assert examine(Economical().thrifty, x, loss=power).reentrant == SILENT
+    for loss in ({}, {"loss": power}):
+        report = examine(Economical().thrifty, x, **loss)
+        assert report.reentrant == SILENT and "grad mode" in report.causes[0].name
     assert "broad except" in examine(Patient().careful, x).causes[0].name
 
 
