@@ -525,6 +525,7 @@ def test_mixtral_s_routers_lose_the_balance_term_under_reentrant():
         model = Mixtral()
         model.step(IMPLEMENTATIONS[name])
         assert model.output.aux_loss.requires_grad is graph
+    assert guide.worst_of(guide.watched(Mixtral)).verdict == RIGHT_  # it does not see what a hook carries out
 
 
 def test_wav2vec2_draws_its_masks_with_numpy():

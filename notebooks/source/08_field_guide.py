@@ -62,7 +62,7 @@ print("ready")
 # Somebody's attention, and somebody's training step. It has run for weeks; since it is checkpointed, it dies in its first backward.
 # torch's advice is to set `debug=True`.
 #
-# **Predict.** Which line is it? And how many lines does `debug=True` print about this one small segment: 20, 200, or 2,000?
+# **Predict.** Which line is it? And how many lines does `debug=True` print about this one small segment: 20, 200, or thousands?
 #
 # The second way is to let a witness ride along: `context_fn=witness.context_fn`, and nothing else. If checkpointing raises, it attaches
 # its report to the error, as a note, which Python prints under the message.
@@ -79,15 +79,15 @@ for way in ({"debug": True}, {"context_fn": Witness().context_fn}):
         lengths[min(way)] = len(told[0].splitlines())
         message = str(error).splitlines()[:3]
 print(*message, told[0], sep="\n")
-print("debug=True prints more than 2,000 lines:", lengths["debug"] > 2000)
+print("debug=True prints more than 1,000 lines:", lengths["debug"] > 1000)
 
 # %% [markdown]
 # `extras.pop` takes the bias out of the dict, and checkpointing keeps the dict itself, not a copy: the recomputation is given one
 # without a bias. It multiplies once less, and saves a tensor less.
 #
-# How to read it. **LOUD** is the worse of the two verdicts; the line below has both: what was seen of the implementation that ran, and
-# what the other one *would be*: here silent, which is worse in every other respect. Then the causes, the first one to look at first: what differs, by the
-# name that the code has for it, with its line; *proven* or *suspected*; what happens; a repair. The effects say what it came to.
+# How to read it. **LOUD** is the verdict on the run that was watched. The line below has both: what was seen of the implementation that ran,
+# and what the other one *would be*: here silent, which is worse. Then the causes, the first one to look at first: what differs, by the name
+# that the code has for it, with its line; *proven* or *suspected*; what happens; a repair. The effects say what it came to.
 #
 # ## 2 · How it proves
 #
@@ -342,6 +342,8 @@ for share in (1.0, 0.001):
         routers = max(r.error for r in result.divergence.rows if "mlp.gate" in r.name)
         print(f"balance term times {share:<5} {name:<13} loss right: {loss},", end=" ")
         print(f"term has a graph: {graph}, routers off by {routers:.1f}")
+ridden = guide.worst_of(guide.watched(Mixtral))
+print("the witness, riding along, says that reentrant would be", ridden.reentrant)
 
 # %%
 for kind in (Wav2Vec2, Wav2Vec2Told):
@@ -353,7 +355,7 @@ for kind in (Wav2Vec2, Wav2Vec2Told):
 
 # %% [markdown]
 # Mixtral's loss is right to the last bit, the term is *in* it, and reaches no router: reentrant's forward runs without gradients, so what a hook collects there
-# has no graph. With the default factor, 0.001, the routers of this tiny model are off by a fifth; nothing shows but that some day the experts
+# has no graph. The witness, which looks at segments, does not see it. With the default factor, 0.001, the routers of this tiny model are off by a fifth; nothing shows but that some day the experts
 # are used unequally. It is root cause 1 by a side door: what leaves a segment otherwise than by `return`. Non-reentrant is right.
 #
 # Wav2Vec2 draws its masks with NumPy, which nobody rewinds: root cause 5. The repair is an argument that the model already has:
@@ -387,7 +389,7 @@ answer = {
 check.diagnose(answer)
 
 # %% [markdown]
-# Then with the witness, which rides along in each of the six. **Predict** which it does not see.
+# Then with the witness, which rides along in each of the six. **Predict:** which one does it not see, and which one can it not put a name to?
 
 # %%
 for letter in UNKNOWN:
@@ -395,18 +397,20 @@ for letter in UNKNOWN:
     named = told.causes[0].name if told.causes else "nothing"
     verdicts = f"reentrant {told.reentrant}, non-reentrant {told.non_reentrant}"
     print(f"{letter}  sees it: {guide.seen_by_the_witness(letter)!s:<6} {verdicts:<45} {named}")
-thrifty = UNKNOWN["E"]().thrifty
-print("E, examined with a loss that is not linear:", examine(thrifty, x, loss=power).reentrant)
+examined = examine(UNKNOWN["E"]().thrifty, x)
+print(f"E, examined: reentrant {examined.reentrant}, {examined.causes[0].name}")
 
 # %% [markdown]
 # ## 8 · What the witness cannot see
 #
-# - **What cannot be copied**: C is an iterator, as are open files, sockets, another process, what a compiled library keeps for itself. No suspect, so it says replayable.
-# - **What reentrant's own forward does**, E: it rides along in non-reentrant. `examine` runs both, but its default loss is linear in the output, and so
-#   has the same gradient whatever the output is: give it your loss.
+# - **What would happen under reentrant, beyond what it can tell without running it**, E: it rides along in non-reentrant, whose forward has
+#   gradients on. `examine` runs both.
+# - **What cannot be copied**, C: it sees that another value was saved, and names the line; an iterator cannot be taken back, nor can open files,
+#   another process, or what a compiled library keeps for itself. So nothing is proven.
+# - **What leaves a segment by a side door** that it does not know, as Mixtral's hooks: compare with the plain run.
 # - **An error before the second run begins**: no report (`x += position`, above).
 # - **A plain run that is wrong.** That two passes agree does not say that either is right.
-# - **What it may not touch**: in a process group of several ranks it runs no experiments, and only suspects; of state beyond 64 MiB it
+# - **What it may not do**: in a process group of several ranks it runs no experiments, and only suspects; of state beyond 64 MiB it
 #   can tell that it changed, not prove that it matters.
 #
 # *Not found* is not *not there*. The last word has the comparison with the plain run.
