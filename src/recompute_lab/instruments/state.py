@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from operator import is_
@@ -129,7 +130,9 @@ class Snapshot:
         """
         changed: dict[str, str] = {}
         for name, container, members in self._containers:
-            if (members or not _is_empty(container)) and not _same_members(container, members):
+            if not members and not container and type(container) in _PYTHONS_OWN:  # most of a model's
+                continue
+            if not _same_members(container, members):
                 changed[name] = next(kind.__name__ for kind in CONTAINERS if isinstance(container, kind))
         for holder, members in self._holders:
             now = holder.members()
@@ -147,7 +150,7 @@ class Snapshot:
 
     def moved_streams(self) -> list[str]:
         """Names of the random streams that do not stand where they stood."""
-        return [stream.name for stream, state in self._streams if not equal_values(stream.read(), state)]
+        return [stream.name for stream, state in self._streams if not _same_state(stream.read(), state)]
 
     def set_switch(self, name: str, position) -> None:
         """Where `restore` puts the switch of that name."""
@@ -240,6 +243,7 @@ class Snapshot:
         return list({id(tensor): tensor for tensor in bearers}.values())
 
 
+_PYTHONS_OWN = (*CONTAINERS, OrderedDict)
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -334,6 +338,15 @@ def _binding(mapping, name: str):
     return repr(value) if isinstance(value, SCALARS) else (id(value), len(value) if isinstance(value, list) else 0)
 
 
+def _same_state(now, before) -> bool:
+    try:
+        if type(now) is tuple and now == before:  # Python's: 625 numbers, compared at once
+            return True
+    except Exception:  # NumPy's holds an array, whose comparison is none
+        pass
+    return equal_values(now, before)
+
+
 def _position(stream: Stream):
     state = stream.read()
     return state.numpy().tobytes() if isinstance(state, torch.Tensor) else repr(state)
@@ -354,7 +367,7 @@ def _same(now, before) -> bool:
 
 
 def _is_empty(container) -> bool:
-    return not container if type(container) in CONTAINERS else not members_of(container)
+    return not container if type(container) in _PYTHONS_OWN else not members_of(container)
 
 
 def _same_members(container, members) -> bool:
