@@ -278,19 +278,20 @@ def test_the_figures_are_drawn():
     assert isinstance(views.outcomes(rows, ROOT_CAUSES, ("reentrant", "non-reentrant")), Figure)
     looks = [[look for look, _ in row.cells] for row in rows]
     assert [sum(row[i] == "silent" for row in looks) for i in (0, 1)] == [8, 5]
-    assert isinstance(views.chart(guide.STEPS, ROOT_CAUSES), Figure)
+    assert isinstance(views.chart(guide.STEPS, ROOT_CAUSES, guide.SEEN), Figure)
     with pytest.raises(ValueError, match="2 cells"):
         views.outcomes([views.Row("x", 1, (("right", "right"),))], ROOT_CAUSES, ("a", "b"))
     with pytest.raises(ValueError, match="a row at least"):
         views.outcomes([], ROOT_CAUSES, ("a",))
     with pytest.raises(ValueError, match="has steps"):
-        views.chart([], ROOT_CAUSES)
+        views.chart([], ROOT_CAUSES, {})
 
 
 def test_the_chart_in_words_has_every_step():
     words = guide.chart_in_words()
     assert all(step.question in words and step.repair in words for step in guide.STEPS)
     assert {step.cause for step in guide.STEPS} == set(ROOT_CAUSES)
+    assert {step.who for step in guide.STEPS} == set(guide.SEEN)
     assert max(map(len, words.splitlines())) <= 120
 
 

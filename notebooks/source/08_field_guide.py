@@ -170,8 +170,8 @@ right = sum(row.equal for row in lost.rows if "stem" in row.name)
 print("of the stem's gradients right:", right, "of 2")
 
 # %% [markdown]
-# Reentrant warns once, where *no* argument requires grad, and goes on: the loss falls, since the head learns. The block does not. The stem's
-# gradient is wrong, too: what should have come back through the layers is missing. Look into `.grad` after the first backward of a new
+# Reentrant warns where *no* argument requires grad, and goes on: the head learns, the block does not. The stem's gradient is
+# wrong, too: what should have come back through the layers is missing. Look into `.grad` after the first backward of a new
 # setup: `[n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]` is the shortest test there is.
 #
 # The report says *suspected*: the witness rides along in a non-reentrant run, and says what reentrant *would be*.
@@ -192,8 +192,8 @@ for name in ("adapter switched", "closure in a loop"):
 # Reentrant recomputes *and builds the graph* in backward: whoever is active then gets all the gradient, the others none. Non-reentrant keeps
 # the forward's graph, so each weight gets a gradient, computed from the wrong saved tensors. No check of either sees it: all shapes agree.
 #
-# Who comes too late is found: a mode, a hook, a context that has been left, an environment variable. The repair is always the same: make it an
-# argument, or let what sets it stand inside of the segment.
+# Here belong a mode, a hook, a context that has been left, an environment variable. The repair is always the same: make it an argument,
+# or let what sets it stand inside of the segment.
 #
 # ### Root cause 4: its own arguments
 #
@@ -270,7 +270,7 @@ for name in ("unpacked twice", "early stop swallowed", "tensor on ctx"):
 
 # %%
 message = "Who is wrong? Then treat one thing at a time, and see what makes the step right."
-show(draw.chart(guide.STEPS, guide.ROOT_CAUSES), message)
+show(draw.chart(guide.STEPS, guide.ROOT_CAUSES, guide.SEEN), message)
 print(guide.chart_in_words(), "\n")
 for _, seen, causes in guide.SYMPTOMS:
     print(f"{seen:<56} {', '.join(map(str, causes))}")
@@ -283,8 +283,8 @@ print("\nthe chart leads to the root cause in", sum(agree), "of", len(agree))
 #
 # ## 6 · Riding along
 #
-# One witness can watch all segments of a model, for as long as you like. It copies what a segment can reach (up to 64 MiB), and runs a
-# segment again only where something differed. Three blocks, twenty steps; the one in the middle comes in over its first hundred calls.
+# One witness can watch all segments of a model, for as long as you like. It copies what a segment can reach (up to 64 MiB), compares what
+# both passes saved, and runs a segment some more times only where something differed. Three blocks, twenty steps; the one in the middle comes in over its first hundred calls.
 #
 # **Predict.** How many reports are there, and how many of them are silent?
 
@@ -394,7 +394,7 @@ check.diagnose(answer)
 # %%
 for letter in UNKNOWN:
     told = guide.told_of(letter)
-    named = told.causes[0].name if told.causes else "nothing"
+    named = guide.shortened(told.causes[0].name, 46) if told.causes else "nothing"
     verdicts = f"reentrant {told.reentrant}, non-reentrant {told.non_reentrant}"
     print(f"{letter}  sees it: {guide.seen_by_the_witness(letter)!s:<6} {verdicts:<45} {named}")
 examined = examine(UNKNOWN["E"]().thrifty, x)

@@ -138,6 +138,14 @@ STEPS: tuple[Step, ...] = (
     Step("both", "", 7, "one decision for both passes (lessons 01, 02)"),
 )
 
+# What one sees, by who is wrong.
+SEEN: dict[str, str] = {
+    "reentrant only": "no error; a warning at most; gradients None or off",
+    "non-reentrant only": "already unpacked once;\nearly_stop is set; different metadata; or no error",
+    "both": "different number of tensors, or different metadata (non-reentrant);\nan error of the forward's own, raised in "
+    "backward;\nin-place operation;\nor no error, and gradients None or off",
+}
+
 # What is seen, as a pattern in `seen`, and the root causes that it leaves.
 SYMPTOMS: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("different number of tensors", "an error: a different number of tensors was saved", (2, 3, 4, 5, 6, 7)),

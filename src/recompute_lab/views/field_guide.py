@@ -78,24 +78,29 @@ class Step:
     repair: str
 
 
-_WHO, _ASK, _FOUND = (0.0, 1.6), (2.0, 5.3), (5.9, 10.7)  # from, to, in units of the chart's width
+_WHO, _ASK, _FOUND = (-0.9, 1.6), (2.0, 5.3), (5.9, 10.7)  # from, to, in units of the chart's width
 _HIGH = 0.78  # of a box; lines are 1 apart
 
 
 @styled
-def chart(steps: Sequence[Step], causes: dict[int, str]) -> Figure:
-    """Who is wrong, on the left; the questions, from top to bottom; on the right what a yes means.
+def chart(steps: Sequence[Step], causes: dict[int, str], seen: dict[str, str]) -> Figure:
+    """Who is wrong, on the left, and what one sees; the questions, from top to bottom; on the right what a yes means.
 
-    Raises ValueError where there is no step.
+    `seen` has a few words for each `who`. Raises ValueError where there is no step.
     """
     if not steps:
         raise ValueError("a chart has steps")
     groups = list(dict.fromkeys(step.who for step in steps))
-    made, axes = figure(8.6, 0.55 + 0.62 * len(steps) + 0.12 * len(groups))
+    made, axes = figure(9.4, 0.55 + 0.62 * len(steps) + 0.12 * len(groups))
     y = 0.0
     for who in groups:
         members = [step for step in steps if step.who == who]
-        _box(axes, _WHO, y, y + len(members) - 1 + _HIGH, who, 14, weight="bold")
+        _box(axes, _WHO, y, y + len(members) - 1 + _HIGH, "", 1)
+        words = "\n".join(line for part in seen.get(who, "").split("\n") for line in wrap(part, 26))
+        place, lines = sum(_WHO) / 2, words.count("\n") + bool(words)
+        center = y + (len(members) - 1 + _HIGH) / 2
+        axes.text(place, center - 0.13 * lines - 0.05, who, ha="center", va="center", fontsize=8.5, weight="bold")
+        axes.text(place, center + 0.14, words, ha="center", va="center", fontsize=8, linespacing=1.2)
         for number, step in enumerate(members):
             middle = y + number + _HIGH / 2
             if step.question:
@@ -110,10 +115,10 @@ def chart(steps: Sequence[Step], causes: dict[int, str]) -> Figure:
                 _arrow(axes, (_ASK[0] + 1.6, y + number - 1 + _HIGH), (_ASK[0] + 1.6, end), "no")
             _found(axes, y + number, step, causes)
         y += len(members) + 0.2
-    axes.text(_WHO[0], -0.35, "who is wrong", fontsize=8, color=GREY, va="center")
+    axes.text(_WHO[0], -0.35, "who is wrong, and what you see", fontsize=8, color=GREY, va="center")
     axes.text(_ASK[0], -0.35, "ask", fontsize=8, color=GREY, va="center")
     axes.text(_FOUND[0], -0.35, "root cause, and what mends", fontsize=8, color=GREY, va="center")
-    axes.set_xlim(-0.05, 10.75)
+    axes.set_xlim(_WHO[0] - 0.05, _FOUND[1] + 0.05)
     axes.set_ylim(y - 0.1, -0.6)
     axes.axis("off")
     return made
