@@ -138,7 +138,7 @@ class Snapshot:
             now = holder.members()
             if now.keys() == members.keys() and all(map(is_, now.values(), members.values())):
                 continue
-            for name in now.keys() | members.keys():
+            for name in dict.fromkeys((*members, *now)):  # in an order that is the same in every process
                 if not _same(now.get(name, ABSENT), members.get(name, ABSENT)):
                     label = holder.label(name)
                     changed[label] = self._reach.kinds.get(label, holder.kind)
@@ -162,9 +162,8 @@ class Snapshot:
 
     def _moved_variables(self) -> list[contextvars.ContextVar]:
         now = dict(contextvars.copy_context().items())
-        return [
-            v for v in now.keys() | self._context.keys() if not _same(now.get(v, ABSENT), self._context.get(v, ABSENT))
-        ]
+        variables = sorted(now.keys() | self._context.keys(), key=lambda variable: variable.name)
+        return [v for v in variables if not _same(now.get(v, ABSENT), self._context.get(v, ABSENT))]
 
     def moved_switches(self) -> list[str]:
         """Names of torch's switches that stand elsewhere: "grad mode", "threads", "determinism", "default dtype",

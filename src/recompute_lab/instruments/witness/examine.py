@@ -93,8 +93,11 @@ def assert_replayable(
 
 @dataclass
 class _Tried:
+    """`other_output` is True where the forward did not return what the plain run returned."""
+
     verdict: str
     divergence: Divergence
+    other_output: bool = False
 
     @classmethod
     def of(cls, divergence: Divergence) -> _Tried:
@@ -121,7 +124,8 @@ def _tried(strategy: Strategy, plain: Run, segment, args, kwargs, loss, between)
     except Exception as error:
         return _Tried.of(Divergence(strategy.name, effects=list(plain.changed), raised=error))
     tried = _Tried.of(compared(plain, other, strategy.name))
-    if tried.verdict in (REPLAYABLE, SIDE_EFFECT) and not _close(plain.output, other.output):
+    tried.other_output = not _close(plain.output, other.output)
+    if tried.verdict in (REPLAYABLE, SIDE_EFFECT) and tried.other_output:
         tried.verdict = SILENT
     return tried
 
@@ -225,7 +229,7 @@ def _generic(implementation: str, tried: _Tried, segment, args, kwargs) -> Cause
         told = f"otherwise than after the plain run: {', '.join(result.changed[:3])}."
         repair = "keep the write out of the segment, or out of the recomputation."
         return Cause(name, mention(segment, args, kwargs, name) or where, True, told, repair, "state", only)
-    if implementation == "reentrant" and result.outcome == "fine":
+    if implementation == "reentrant" and tried.other_output:
         told = (
             "the forward gives another output: it asks whether gradients are recorded, and in reentrant's they are not."
         )
