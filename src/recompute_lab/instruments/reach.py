@@ -2,9 +2,9 @@
 
 Reachable is what hangs on the segment and its arguments: attributes of modules, functions and other objects,
 parameters, buffers, closure variables, defaults, the members of containers, random generators; and what their code
-names: globals, and attributes of their classes and of modules. The code and the globals of Python's own library, of
-torch, of NumPy and of the instruments are not searched, nor are `__slots__` and objects of compiled libraries, NumPy
-arrays excepted.
+names: globals, context variables, and attributes of their classes and of modules. The code and the globals of Python's
+own library, of torch, of NumPy and of the instruments are not searched, nor are `__slots__` and objects of compiled
+libraries, NumPy arrays excepted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import functools
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, MutableMapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 
@@ -32,6 +33,7 @@ _REGISTRIES = ("_parameters", "_buffers", "_modules")
 _NOT_SEARCHED = sys.stdlib_module_names | {"torch", "numpy", "builtins", "IPython", "ipykernel", "pytest", "_pytest"}
 _MOST_FUNCTIONS = 5_000  # of a large library, a segment may name most; the state it writes is closer by
 _INSTRUMENTS = __name__.rpartition(".")[0] + "."
+_WITNESS = _INSTRUMENTS + "witness."
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 
 
@@ -95,6 +97,7 @@ class Reach:
     cells: list[tuple[str, CellType]] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
     functions: list[FunctionType] = field(default_factory=list)
+    context_variables: list[ContextVar] = field(default_factory=list)
 
     @classmethod
     def of(cls, segment: Callable, *args, **kwargs) -> Reach:
@@ -130,6 +133,9 @@ class _Walk:
         elif (array := tensor_of(value)) is not None:
             self.reach.kinds.setdefault(name, "NumPy array")
             self.note_tensor(name, array)
+        elif isinstance(value, ContextVar):
+            self.reach.context_variables.append(value)
+            yield value.name, value.get(ABSENT)
         elif is_generator(value):
             self.reach.streams.append(generator_stream(value, name))
         elif isinstance(value, MethodType | BuiltinMethodType):
@@ -268,6 +274,8 @@ def attributes_of(value) -> dict | None:
     if isinstance(value, nn.Module | FunctionType | SimpleNamespace):
         return vars(value)
     if isinstance(value, type | ModuleType) or not _of_the_user(type(value).__module__):
+        return None
+    if type(value).__module__.startswith(_WITNESS):  # it may ride along in a segment, and is no part of it
         return None
     try:
         attributes = vars(value)

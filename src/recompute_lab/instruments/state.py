@@ -74,7 +74,7 @@ class Snapshot:
         self._grads = [(tensor, tensor.grad) for tensor in self._bearers_of_grads()]
         self._streams = [(stream, stream.read()) for stream in process_streams() + self._reach.streams]
         self._switches = _switches()
-        self._context = dict(contextvars.copy_context().items())
+        self._context = {variable: variable.get(ABSENT) for variable in self._reach.context_variables}
 
     def kind(self, name: str) -> str:
         """Of a tensor: "parameter", "buffer", "argument", "NumPy array" or "tensor"."""
@@ -117,7 +117,7 @@ class Snapshot:
             if position != self._switches[name][0] and name not in keep:
                 write(self._switches[name][0])
         for variable in self._moved_variables():
-            if variable.name not in keep and variable in self._context:
+            if variable.name not in keep and self._context[variable] is not ABSENT:
                 variable.set(self._context[variable])
 
     def changes(self) -> list[str]:
@@ -161,9 +161,7 @@ class Snapshot:
         return [variable.name for variable in self._moved_variables()]
 
     def _moved_variables(self) -> list[contextvars.ContextVar]:
-        now = dict(contextvars.copy_context().items())
-        variables = sorted(now.keys() | self._context.keys(), key=lambda variable: variable.name)
-        return [v for v in variables if not _same(now.get(v, ABSENT), self._context.get(v, ABSENT))]
+        return [v for v, value in self._context.items() if not _same(v.get(ABSENT), value)]
 
     def moved_switches(self) -> list[str]:
         """Names of torch's switches that stand elsewhere: "grad mode", "threads", "determinism", "default dtype",
