@@ -343,7 +343,8 @@ for share in (1.0, 0.001):
         print(f"balance term times {share:<5} {name:<13} loss right: {loss},", end=" ")
         print(f"term has a graph: {graph}, routers off by {routers:.1f}")
 ridden = guide.worst_of(guide.watched(Mixtral))
-print("the witness, riding along, says that reentrant would be", ridden.reentrant)
+print("the witness, riding along: reentrant would be", ridden.reentrant, end=": ")
+print(ridden.causes[0].name)
 
 # %%
 for kind in (Wav2Vec2, Wav2Vec2Told):
@@ -354,9 +355,10 @@ for kind in (Wav2Vec2, Wav2Vec2Told):
     print(f"{kind.__name__:<12} right: {right}; the witness names: {told}")
 
 # %% [markdown]
-# Mixtral's loss is right to the last bit, the term is *in* it, and reaches no router: reentrant's forward runs without gradients, so what a hook collects there
-# has no graph. The witness, which looks at segments, does not see it. With the default factor, 0.001, the routers of this tiny model are off by a fifth; nothing shows but that some day the experts
-# are used unequally. It is root cause 1 by a side door: what leaves a segment otherwise than by `return`. Non-reentrant is right.
+# Mixtral's loss is right to the last bit, the term is *in* it, and reaches no router: reentrant's forward runs without gradients, so
+# what a hook collects there has no graph. The witness saw a tensor with a history stay behind where no `return` had put it. With the
+# default factor, 0.001, the routers of this tiny model are off by a fifth; nothing shows but that some day the experts are used
+# unequally. It is root cause 1 by a side door: what leaves a segment otherwise than by `return`. The repair: `use_reentrant=False`.
 #
 # Wav2Vec2 draws its masks with NumPy, which nobody rewinds: root cause 5. The repair is an argument that the model already has:
 # `mask_time_indices`, drawn outside.
@@ -407,7 +409,6 @@ print(f"E, examined: reentrant {examined.reentrant}, {examined.causes[0].name}")
 #   gradients on. `examine` runs both.
 # - **What cannot be copied**, C: it sees that another value was saved, and names the line; an iterator cannot be taken back, nor can open files,
 #   another process, or what a compiled library keeps for itself. So nothing is proven.
-# - **What leaves a segment by a side door** that it does not know, as Mixtral's hooks: compare with the plain run.
 # - **An error before the second run begins**: no report (`x += position`, above).
 # - **A plain run that is wrong.** That two passes agree does not say that either is right.
 # - **What it may not do**: in a process group of several ranks it runs no experiments, and only suspects; of state beyond 64 MiB it

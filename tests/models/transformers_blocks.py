@@ -179,7 +179,9 @@ block("bert", "Bert", "encoder.layer.1", **TEXT)
 block("roberta", "Roberta", "encoder.layer.1", **TEXT)
 block("electra", "Electra", "encoder.layer.1", embedding_size=WIDTH, **TEXT)
 block("albert", "Albert", "encoder.albert_layer_groups.0", embedding_size=8, **TEXT)
-block("distilbert", "DistilBert", "transformer.layer.1", vocab_size=WORDS, dim=WIDTH, n_layers=2, n_heads=2, hidden_dim=32)
+block(
+    "distilbert", "DistilBert", "transformer.layer.1", vocab_size=WORDS, dim=WIDTH, n_layers=2, n_heads=2, hidden_dim=32
+)
 block("mpnet", "MPNet", "encoder.layer.1", **TEXT)
 block("deberta", "Deberta", "encoder.layer.1", relative_attention=True, pos_att_type=["p2c", "c2p"], **TEXT)
 block("deberta_v2", "DebertaV2", "encoder.layer.1", relative_attention=True, pos_att_type=["p2c", "c2p"], **TEXT)
@@ -192,7 +194,9 @@ block("big_bird", "BigBird", "encoder.layer.1", lambda: words(length=64), attent
       num_random_blocks=2, **(TEXT | {"max_position_embeddings": 128}))  # fmt: skip
 block("squeezebert_encoder", "SqueezeBert", "encoder", embedding_size=WIDTH, **TEXT)
 block("convbert", "ConvBert", "encoder.layer.1", embedding_size=WIDTH, **(TEXT | {"num_attention_heads": 4}))
-block("mobilebert", "MobileBert", "encoder.layer.1", embedding_size=8, intra_bottleneck_size=8, true_hidden_size=8, **TEXT)
+block(
+    "mobilebert", "MobileBert", "encoder.layer.1", embedding_size=8, intra_bottleneck_size=8, true_hidden_size=8, **TEXT
+)
 block("nystromformer", "Nystromformer", "encoder.layer.1", lambda: unmasked(8), num_landmarks=4,
       segment_means_seq_len=8, **TEXT)  # fmt: skip
 block("yoso", "Yoso", "encoder.layer.1", use_expectation=True, **TEXT)
@@ -296,7 +300,16 @@ block("llama4_experts", "Llama4Text", "layers.1", num_local_experts=4, num_exper
 
 # State spaces and other recurrences
 
-block("mamba", "Mamba", "layers.1", vocab_size=WORDS, hidden_size=WIDTH, num_hidden_layers=2, state_size=4, use_cache=False)
+block(
+    "mamba",
+    "Mamba",
+    "layers.1",
+    vocab_size=WORDS,
+    hidden_size=WIDTH,
+    num_hidden_layers=2,
+    state_size=4,
+    use_cache=False,
+)
 block("mamba2", "Mamba2", "layers.1", vocab_size=WORDS, hidden_size=WIDTH, num_hidden_layers=2, state_size=4, num_heads=4,
       head_dim=8, n_groups=2, chunk_size=4, use_cache=False)  # fmt: skip
 block("rwkv", "Rwkv", "blocks.1", vocab_size=WORDS, hidden_size=WIDTH, num_hidden_layers=2, use_cache=False)

@@ -47,10 +47,14 @@ def step(
         loss(model(**inputs)).backward()
     except Exception as error:
         return Outcome(error=f"{type(error).__name__}: {error}")
-    return Outcome({n: None if p.grad is None else p.grad.detach() for n, p in model.named_parameters()}, state_of(model))
+    return Outcome(
+        {n: None if p.grad is None else p.grad.detach() for n, p in model.named_parameters()}, state_of(model)
+    )
 
 
-def compare_whole(make: Callable, loss: Callable = loss_of, seeds: tuple[int, ...] = (0, 1, 2)) -> dict[str, Comparison]:
+def compare_whole(
+    make: Callable, loss: Callable = loss_of, seeds: tuple[int, ...] = (0, 1, 2)
+) -> dict[str, Comparison]:
     """For each implementation the worst of several seeds, against the model without checkpointing."""
     made = same(make)()
     fresh = functools.partial(copy.deepcopy, made)
