@@ -170,13 +170,16 @@ def compared(plain: Outcome, other: Outcome) -> Comparison:
             if not gap <= max(ROUNDING * norm, NOTHING * largest):
                 found.wrong.append(name)
                 found.error = max(found.error, gap / norm if norm else float("inf"))
-    keys = plain.state.keys() | other.state.keys()
-    found.state = sorted(k for k in keys if not _equal(plain.state.get(k), other.state.get(k)))
+    found.state = differing(plain.state, other.state)
     if found.missing or found.wrong:
         found.verdict = "silent"
     elif found.state:
         found.verdict = "side effect"
     return found
+
+
+def differing(a: dict, b: dict) -> list[str]:
+    return sorted(name for name in a.keys() | b.keys() if not _equal(a.get(name), b.get(name)))
 
 
 def _equal(a, b) -> bool:

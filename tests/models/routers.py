@@ -1,8 +1,8 @@
 """Mixtures of experts whose router has a loss of its own: does it reach the router under the model's checkpointing?
 
-The router's logits are collected by hooks while the layers run, and a loss that balances the load of the experts is made
-of them. What is measured: the gradients of the routers against the plain run's, and against those of the plain run
-without that loss.
+The router's logits are collected by hooks while the layers run, and a loss that balances the load of the experts is
+made of them. What is measured: the gradients of the routers against the plain run's, and against those of the plain
+run without that loss.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import functools
 from dataclasses import dataclass
 
 import torch
-
 from models.transformers_blocks import EXPERTS, GROUPED, model_of, words
 from models.transformers_blocks import seeded as same
 from models.whole import step
@@ -34,8 +33,9 @@ ROUTED = {
 
 @dataclass
 class Routed:
-    """Of one model and implementation. `error` is |g - b| / |b| over all routers, b the plain run's gradient; `lost` says
-    whether all gradients are, bit for bit, those of the plain run without the routers' loss, `equal` with it.
+    """Of one model and implementation. `error` is |g - b| / |b| over all routers, b the plain run's gradient. `equal`
+    says whether all gradients are the plain run's, bit for bit, `lost` whether they are those of the plain run without
+    the routers' loss.
     """
 
     coefficient: float

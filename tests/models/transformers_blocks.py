@@ -179,9 +179,8 @@ block("bert", "Bert", "encoder.layer.1", **TEXT)
 block("roberta", "Roberta", "encoder.layer.1", **TEXT)
 block("electra", "Electra", "encoder.layer.1", embedding_size=WIDTH, **TEXT)
 block("albert", "Albert", "encoder.albert_layer_groups.0", embedding_size=8, **TEXT)
-block(
-    "distilbert", "DistilBert", "transformer.layer.1", vocab_size=WORDS, dim=WIDTH, n_layers=2, n_heads=2, hidden_dim=32
-)
+block("distilbert", "DistilBert", "transformer.layer.1", vocab_size=WORDS, dim=WIDTH, n_layers=2, n_heads=2,
+      hidden_dim=32)  # fmt: skip
 block("mpnet", "MPNet", "encoder.layer.1", **TEXT)
 block("deberta", "Deberta", "encoder.layer.1", relative_attention=True, pos_att_type=["p2c", "c2p"], **TEXT)
 block("deberta_v2", "DebertaV2", "encoder.layer.1", relative_attention=True, pos_att_type=["p2c", "c2p"], **TEXT)
@@ -194,9 +193,8 @@ block("big_bird", "BigBird", "encoder.layer.1", lambda: words(length=64), attent
       num_random_blocks=2, **(TEXT | {"max_position_embeddings": 128}))  # fmt: skip
 block("squeezebert_encoder", "SqueezeBert", "encoder", embedding_size=WIDTH, **TEXT)
 block("convbert", "ConvBert", "encoder.layer.1", embedding_size=WIDTH, **(TEXT | {"num_attention_heads": 4}))
-block(
-    "mobilebert", "MobileBert", "encoder.layer.1", embedding_size=8, intra_bottleneck_size=8, true_hidden_size=8, **TEXT
-)
+block("mobilebert", "MobileBert", "encoder.layer.1", embedding_size=8, intra_bottleneck_size=8, true_hidden_size=8,
+      **TEXT)  # fmt: skip
 block("nystromformer", "Nystromformer", "encoder.layer.1", lambda: unmasked(8), num_landmarks=4,
       segment_means_seq_len=8, **TEXT)  # fmt: skip
 block("yoso", "Yoso", "encoder.layer.1", use_expectation=True, **TEXT)
@@ -245,8 +243,9 @@ block("nllb_moe_encoder", "NllbMoe", "encoder.layers.1", pairs, num_experts=4, e
 block("bart_encoder_with_layer_drop", "Bart", "encoder", pairs, encoder_layerdrop=0.3, **S2S)
 block("mbart_decoder", "MBart", "decoder.layers.1", pairs, **S2S)
 block("blenderbot_decoder", "Blenderbot", "decoder.layers.1", pairs, **S2S)
-block("led_encoder", "LED", "encoder.layers.1", lambda: pairs(8), attention_window=[4, 4], max_encoder_position_embeddings=64,
-      max_decoder_position_embeddings=64, **{k: v for k, v in S2S.items() if k != "max_position_embeddings"})  # fmt: skip
+block("led_encoder", "LED", "encoder.layers.1", lambda: pairs(8), attention_window=[4, 4],
+      max_encoder_position_embeddings=64, max_decoder_position_embeddings=64,
+      **{k: v for k, v in S2S.items() if k != "max_position_embeddings"})  # fmt: skip
 block("fsmt_decoder", "FSMT", "decoder.layers.1", pairs, src_vocab_size=WORDS, tgt_vocab_size=WORDS, langs=["a", "b"],
       **{k: v for k, v in S2S.items() if k != "vocab_size"})  # fmt: skip
 block("prophetnet_decoder", "ProphetNet", "decoder.layers.1", pairs, vocab_size=WORDS, hidden_size=WIDTH,
@@ -295,23 +294,15 @@ block("dbrx", "Dbrx", "blocks.1", vocab_size=WORDS, d_model=WIDTH, n_heads=2, n_
       use_cache=False, attn_config={"kv_n_heads": 1, "attn_pdrop": 0.1, "rope_theta": 1e4, "clip_qkv": 8.0},
       ffn_config={"ffn_hidden_size": 16, "moe_num_experts": 4, "moe_top_k": 2, "moe_jitter_eps": 0.1})  # fmt: skip
 block("flex_olmo", "FlexOlmo", "layers.1", **EXPERTS)
-block("llama4_experts", "Llama4Text", "layers.1", num_local_experts=4, num_experts_per_tok=1, interleave_moe_layer_step=1,
-      intermediate_size_mlp=32, attention_chunk_size=4, **GROUPED)  # fmt: skip
+block("llama4_experts", "Llama4Text", "layers.1", num_local_experts=4, num_experts_per_tok=1,
+      interleave_moe_layer_step=1, intermediate_size_mlp=32, attention_chunk_size=4, **GROUPED)  # fmt: skip
 
 # State spaces and other recurrences
 
-block(
-    "mamba",
-    "Mamba",
-    "layers.1",
-    vocab_size=WORDS,
-    hidden_size=WIDTH,
-    num_hidden_layers=2,
-    state_size=4,
-    use_cache=False,
-)
-block("mamba2", "Mamba2", "layers.1", vocab_size=WORDS, hidden_size=WIDTH, num_hidden_layers=2, state_size=4, num_heads=4,
-      head_dim=8, n_groups=2, chunk_size=4, use_cache=False)  # fmt: skip
+block("mamba", "Mamba", "layers.1", vocab_size=WORDS, hidden_size=WIDTH, num_hidden_layers=2, state_size=4,
+      use_cache=False)  # fmt: skip
+block("mamba2", "Mamba2", "layers.1", vocab_size=WORDS, hidden_size=WIDTH, num_hidden_layers=2, state_size=4,
+      num_heads=4, head_dim=8, n_groups=2, chunk_size=4, use_cache=False)  # fmt: skip
 block("rwkv", "Rwkv", "blocks.1", vocab_size=WORDS, hidden_size=WIDTH, num_hidden_layers=2, use_cache=False)
 block("recurrent_gemma", "RecurrentGemma", "layers.1", lru_width=WIDTH, attention_window_size=4,
       **(GROUPED | {"num_hidden_layers": 3}))  # fmt: skip
@@ -346,9 +337,11 @@ block("convnext", "ConvNext", "encoder.stages.0.layers.1", lambda: picture(16), 
 block("convnextv2", "ConvNextV2", "encoder.stages.0.layers.1", lambda: picture(16), depths=[2, 1], hidden_sizes=[8, 16],
       num_stages=2, drop_path_rate=0.3)  # fmt: skip
 block("pvt_v2", "PvtV2", "encoder.layers.0.blocks.1", lambda: picture(32), image_size=32, depths=[2, 1, 1, 1],
-      hidden_sizes=[8, 8, 8, 8], num_attention_heads=[1, 2, 2, 2], mlp_ratios=[2, 2, 2, 2], drop_path_rate=0.3)  # fmt: skip
-block("segformer", "Segformer", "stages.0.blocks.1", lambda: picture(32), depths=[2, 1, 1, 1], hidden_sizes=[8, 8, 8, 8],
-      num_attention_heads=[1, 2, 2, 2], mlp_ratios=[2, 2, 2, 2], drop_path_rate=0.3)  # fmt: skip
+      hidden_sizes=[8, 8, 8, 8], num_attention_heads=[1, 2, 2, 2], mlp_ratios=[2, 2, 2, 2],
+      drop_path_rate=0.3)  # fmt: skip
+block("segformer", "Segformer", "stages.0.blocks.1", lambda: picture(32), depths=[2, 1, 1, 1],
+      hidden_sizes=[8, 8, 8, 8], num_attention_heads=[1, 2, 2, 2], mlp_ratios=[2, 2, 2, 2],
+      drop_path_rate=0.3)  # fmt: skip
 block("mobilevit", "MobileViT", "encoder.layer.2", lambda: picture(32), image_size=32, hidden_sizes=[8, 8, 8],
       neck_hidden_sizes=[4, 4, 4, 4, 8, 8, 16], num_attention_heads=2)  # fmt: skip
 block("resnet", "ResNet", "encoder.stages.0.layers.1", lambda: picture(16), embedding_size=8, hidden_sizes=[8, 16],
@@ -374,14 +367,15 @@ block("swiftformer", "SwiftFormer", "encoder.network.0.blocks.1", lambda: pictur
 block("hiera", "Hiera", "encoder.stages.0.layers.0", lambda: picture(32), image_size=[32, 32], embed_dim=8,
       depths=[1, 1], num_heads=[1, 2], query_stride=[2, 2], num_query_pool=1, masked_unit_size=[4, 4],
       drop_path_rate=0.3)  # fmt: skip
-block("focalnet", "FocalNet", "encoder.stages.0.layers.1", lambda: picture(16), image_size=16, patch_size=2, embed_dim=8,
-      depths=[2, 1], hidden_sizes=[8, 16], focal_levels=[2, 2], focal_windows=[3, 3], drop_path_rate=0.3)  # fmt: skip
+block("focalnet", "FocalNet", "encoder.stages.0.layers.1", lambda: picture(16), image_size=16, patch_size=2,
+      embed_dim=8, depths=[2, 1], hidden_sizes=[8, 16], focal_levels=[2, 2], focal_windows=[3, 3],
+      drop_path_rate=0.3)  # fmt: skip
 block("vit_mae_whole", "ViTMAE", "", picture, head="ForPreTraining", decoder_hidden_size=WIDTH,
       decoder_num_hidden_layers=1, decoder_num_attention_heads=2, decoder_intermediate_size=32, **SEEN)  # fmt: skip
 block("ijepa", "IJepa", "layers.1", picture, **SEEN)
 block("dinov3_vit", "DINOv3ViT", "model.layer.1", picture, drop_path_rate=0.3, num_register_tokens=1, **SEEN)
-block("timesformer", "Timesformer", "encoder.layer.1", lambda: {"pixel_values": torch.randn(1, 2, 3, 8, 8)}, num_frames=2,
-      **SEEN)  # fmt: skip
+block("timesformer", "Timesformer", "encoder.layer.1", lambda: {"pixel_values": torch.randn(1, 2, 3, 8, 8)},
+      num_frames=2, **SEEN)  # fmt: skip
 block("vivit", "Vivit", "layers.1", lambda: {"pixel_values": torch.randn(1, 2, 3, 8, 8)}, num_frames=2,
       tubelet_size=[1, 4, 4], **SEEN)  # fmt: skip
 block("perceiver", "Perceiver", "encoder.self_attends.1", lambda: {"inputs": torch.randn(2, 6, 8)}, num_latents=4,
@@ -437,9 +431,10 @@ def series() -> dict:
 
 
 block("patchtst", "PatchTST", "encoder.layers.1", series, num_input_channels=3, context_length=16, patch_length=4,
-      patch_stride=4, d_model=WIDTH, num_hidden_layers=2, num_attention_heads=2, ffn_dim=32, norm_type="batchnorm")  # fmt: skip
-block("patchtst_whole_pretraining", "PatchTST", "", series, head="ForPretraining", num_input_channels=3, context_length=16,
-      patch_length=4, patch_stride=4, d_model=WIDTH, num_hidden_layers=1, num_attention_heads=2, ffn_dim=32,
-      random_mask_ratio=0.5)  # fmt: skip
+      patch_stride=4, d_model=WIDTH, num_hidden_layers=2, num_attention_heads=2, ffn_dim=32,
+      norm_type="batchnorm")  # fmt: skip
+block("patchtst_whole_pretraining", "PatchTST", "", series, head="ForPretraining", num_input_channels=3,
+      context_length=16, patch_length=4, patch_stride=4, d_model=WIDTH, num_hidden_layers=1, num_attention_heads=2,
+      ffn_dim=32, random_mask_ratio=0.5)  # fmt: skip
 block("patchtsmixer", "PatchTSMixer", "encoder.mlp_mixer_encoder.mixers.1", series, num_input_channels=3,
       context_length=16, patch_length=4, patch_stride=4, d_model=8, num_layers=2, norm_mlp="BatchNorm")  # fmt: skip

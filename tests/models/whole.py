@@ -9,11 +9,10 @@ import copy
 import functools
 from collections.abc import Callable
 
+from models.independent import SEEDS, Comparison, Outcome, bounded, compared, loss_of, seeded, state_of, worst
+from models.transformers_blocks import seeded as same
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-
-from models.independent import Comparison, Outcome, bounded, compared, loss_of, seeded, state_of, worst
-from models.transformers_blocks import seeded as same
 
 
 def switched_on(model: nn.Module, use_reentrant: bool | None, **options) -> nn.Module:
@@ -33,7 +32,7 @@ def switched_on(model: nn.Module, use_reentrant: bool | None, **options) -> nn.M
 def _bounded(segment: Callable, *args, use_reentrant: bool | None, **options):
     if use_reentrant is None:
         return segment(*args)
-    return checkpoint(bounded(segment), *args, use_reentrant=use_reentrant, **options)
+    return checkpoint(bounded(segment) if use_reentrant else segment, *args, use_reentrant=use_reentrant, **options)
 
 
 def step(
@@ -47,13 +46,12 @@ def step(
         loss(model(**inputs)).backward()
     except Exception as error:
         return Outcome(error=f"{type(error).__name__}: {error}")
-    return Outcome(
-        {n: None if p.grad is None else p.grad.detach() for n, p in model.named_parameters()}, state_of(model)
-    )
+    gradients = {name: None if p.grad is None else p.grad.detach() for name, p in model.named_parameters()}
+    return Outcome(gradients, state_of(model))
 
 
 def compare_whole(
-    make: Callable, loss: Callable = loss_of, seeds: tuple[int, ...] = (0, 1, 2)
+    make: Callable, loss: Callable = loss_of, seeds: tuple[int, ...] = SEEDS[:3]
 ) -> dict[str, Comparison]:
     """For each implementation the worst of several seeds, against the model without checkpointing."""
     made = same(make)()
