@@ -142,8 +142,8 @@ STEPS: tuple[Step, ...] = (
 SEEN: dict[str, str] = {
     "reentrant only": "no error; a warning at most; gradients None or off",
     "non-reentrant only": "already unpacked once;\nearly_stop is set; different metadata; or no error",
-    "both": "different number of tensors, or different metadata (non-reentrant);\nan error of the forward's own, raised in "
-    "backward;\nin-place operation;\nor no error, and gradients None or off",
+    "both": "different number of tensors, or different metadata (non-reentrant);\nan error of the forward's own, "
+    "raised in backward;\nin-place operation;\nor no error, and gradients None or off",
 }
 
 # What is seen, as a pattern in `seen`, and the root causes that it leaves.
