@@ -1032,3 +1032,30 @@ def cast_of_a_shared_weight():
     up the weight's gradient in low precision: a rounding.
     """
     return Shared(), (torch.randn(4, 6, requires_grad=True),)
+
+
+def saturated(x):
+    return torch.tanh(x)
+
+
+def rectified(x):
+    return F.silu(x)
+
+
+activation = saturated
+
+
+def activated(x):
+    return activation(2 * x)
+
+
+def another_activation(segment, args, output):
+    global activation
+    activation = rectified
+
+
+@fault(r"activation", SILENT, SILENT, between=another_activation)
+def name_of_a_function_reassigned():
+    global activation
+    activation = saturated
+    return activated, (torch.randn(3, 4, requires_grad=True),)

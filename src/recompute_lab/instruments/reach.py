@@ -217,12 +217,9 @@ class _Walk:
         if (id(namespace), name) in self.named or isinstance(value, ModuleType):
             return
         self.named.add((id(namespace), name))
-        if isinstance(value, type | FunctionType):
-            if _searched(value.__module__):
-                yield name, value
-            return
-        self.reach.holders.append(Holder("global", "", namespace, (name,)))
-        yield name, value
+        self.reach.holders.append(Holder("global", "", namespace, (name,)))  # a function's name, too, can be reassigned
+        if not isinstance(value, type | FunctionType) or _searched(value.__module__):
+            yield name, value
 
     def visit_class(self, owner: type) -> Iterator[tuple[str, object]]:
         if not _searched(owner.__module__):
