@@ -20,6 +20,7 @@ from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodTyp
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.quasirandom import SobolEngine
 
 from recompute_lab.instruments.streams import Stream, generator_stream, is_generator
 
@@ -32,6 +33,7 @@ _REGISTRIES = ("_parameters", "_buffers", "_modules")
 _NOT_SEARCHED = sys.stdlib_module_names | {"torch", "numpy", "builtins", "IPython", "ipykernel", "pytest", "_pytest"}
 _MOST_FUNCTIONS = 5_000  # of a large library, a segment may name most; the state it writes is closer by
 _INSTRUMENTS = __name__.rpartition(".")[0] + "."
+_PARAMETRIZED = "torch.nn.utils.parametrize"  # makes a class for each module, and takes its weight away again
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 
 
@@ -55,6 +57,32 @@ class ClassAttributes(MutableMapping):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+
+class OwnClass(MutableMapping):
+    """The class of a module as a mapping of one entry: to remove a parametrization, or to fill a lazy layer, changes
+    it.
+    """
+
+    def __init__(self, module: nn.Module):
+        self._module = module
+
+    def __getitem__(self, name: str) -> type:
+        if name != "__class__":
+            raise KeyError(name)
+        return type(self._module)
+
+    def __setitem__(self, name: str, value: type) -> None:
+        self._module.__class__ = value
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("a module has a class")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("__class__",))
+
+    def __len__(self) -> int:
+        return 1
 
 
 @dataclass(frozen=True)
@@ -161,6 +189,8 @@ class _Walk:
     def visit_object(self, name: str, value, attributes: dict) -> Iterator[tuple[str, object]]:
         self.reach.holders.append(Holder("attribute", name, attributes))
         module = isinstance(value, nn.Module)
+        if module:
+            self.reach.holders.append(Holder("attribute", name, OwnClass(value), ("__class__",)))
         for key, attribute in attributes.items():
             if type(attribute) in _PLAIN:  # most are, and a model has many
                 continue
@@ -222,7 +252,7 @@ class _Walk:
             yield name, value
 
     def visit_class(self, owner: type) -> Iterator[tuple[str, object]]:
-        if not _searched(owner.__module__):
+        if not _searched(owner.__module__) and owner.__module__ != _PARAMETRIZED:
             return
         attributes = ClassAttributes(owner)
         self.reach.holders.append(Holder("class attribute", owner.__name__, attributes))
@@ -262,7 +292,7 @@ def _told(key) -> str:
 
 def attributes_of(value) -> dict | None:
     """The attributes of a module, a function, or an object of somebody's own class; None for anything else."""
-    if isinstance(value, nn.Module | FunctionType | SimpleNamespace):
+    if isinstance(value, nn.Module | FunctionType | SimpleNamespace | SobolEngine):
         return vars(value)
     if isinstance(value, type | ModuleType) or not _of_the_user(type(value).__module__):
         return None
