@@ -812,3 +812,15 @@ def test_a_segment_that_returns_what_it_kept():
     witness = Witness()
     one_step(Recorded(), context_fn=witness.context_fn)
     assert "last" in witness.report().causes[0].name
+
+
+def test_a_lazy_layer_is_not_watched_and_trains_on():
+    """What has no values yet cannot be copied; in the next step it has."""
+    witness, segment = Witness(), nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.Linear(4, 4))
+    assert one_step(segment, context_fn=witness.context_fn) is None
+    assert segment[0].weight.grad is not None
+    assert one_step(segment, context_fn=witness.context_fn) is None
+    first, second = witness.reports
+    assert first.non_reentrant == "not run" and "not watched" in first.notes[0] and not first.causes
+    assert second.verdict == "replayable"
+    assert "not watched" in str(first)
