@@ -199,7 +199,8 @@ def _joined(report: Report, found: dict[str, _Tried], whole: _Tried, reports, se
     if report.non_reentrant != REPLAYABLE and not any("non-reentrant" in c.under for c in causes):
         causes.insert(0, _generic("non-reentrant", found["non-reentrant"], segment, args, kwargs))
     if severity(report.reentrant) > severity(report.non_reentrant):  # the worse verdict's own causes come first
-        causes.sort(key=lambda c: c.under != _ONLY["reentrant"])
+        broken = severity(report.non_reentrant) > severity(SIDE_EFFECT)  # else what both have in common breaks nothing
+        causes.sort(key=lambda c: c.under != _ONLY["reentrant"] and not (broken and c.proven and len(c.under) > 1))
     report.causes = causes
     report.effect = _effects(found) + [line for line in report.effect if line.startswith("operator")]
     if report.non_reentrant == LOUD:
