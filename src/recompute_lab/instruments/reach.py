@@ -21,6 +21,7 @@ from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodTyp
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.quasirandom import SobolEngine
 
 from recompute_lab.instruments.streams import Stream, generator_stream, is_generator
 
@@ -34,6 +35,7 @@ _NOT_SEARCHED = sys.stdlib_module_names | {"torch", "numpy", "builtins", "IPytho
 _MOST_FUNCTIONS = 5_000  # of a large library, a segment may name most; the state it writes is closer by
 _INSTRUMENTS = __name__.rpartition(".")[0] + "."
 _WITNESS = _INSTRUMENTS + "witness."
+_PARAMETRIZED = "torch.nn.utils.parametrize"  # makes a class for each module, and takes its weight away again
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 
 
@@ -57,6 +59,32 @@ class ClassAttributes(MutableMapping):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+
+class OwnClass(MutableMapping):
+    """The class of a module as a mapping of one entry: to remove a parametrization, or to fill a lazy layer, changes
+    it.
+    """
+
+    def __init__(self, module: nn.Module):
+        self._module = module
+
+    def __getitem__(self, name: str) -> type:
+        if name != "__class__":
+            raise KeyError(name)
+        return type(self._module)
+
+    def __setitem__(self, name: str, value: type) -> None:
+        self._module.__class__ = value
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("a module has a class")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("__class__",))
+
+    def __len__(self) -> int:
+        return 1
 
 
 @dataclass(frozen=True)
@@ -167,6 +195,8 @@ class _Walk:
     def visit_object(self, name: str, value, attributes: dict) -> Iterator[tuple[str, object]]:
         self.reach.holders.append(Holder("attribute", name, attributes))
         module = isinstance(value, nn.Module)
+        if module:
+            self.reach.holders.append(Holder("attribute", name, OwnClass(value), ("__class__",)))
         for key, attribute in attributes.items():
             if type(attribute) in _PLAIN:  # most are, and a model has many
                 continue
@@ -223,15 +253,12 @@ class _Walk:
         if (id(namespace), name) in self.named or isinstance(value, ModuleType):
             return
         self.named.add((id(namespace), name))
-        if isinstance(value, type | FunctionType):
-            if _searched(value.__module__):
-                yield name, value
-            return
-        self.reach.holders.append(Holder("global", "", namespace, (name,)))
-        yield name, value
+        self.reach.holders.append(Holder("global", "", namespace, (name,)))  # a function's name, too, can be reassigned
+        if not isinstance(value, type | FunctionType) or _searched(value.__module__):
+            yield name, value
 
     def visit_class(self, owner: type) -> Iterator[tuple[str, object]]:
-        if not _searched(owner.__module__):
+        if not _searched(owner.__module__) and owner.__module__ != _PARAMETRIZED:
             return
         attributes = ClassAttributes(owner)
         self.reach.holders.append(Holder("class attribute", owner.__name__, attributes))
@@ -271,7 +298,7 @@ def _told(key) -> str:
 
 def attributes_of(value) -> dict | None:
     """The attributes of a module, a function, or an object of somebody's own class; None for anything else."""
-    if isinstance(value, nn.Module | FunctionType | SimpleNamespace):
+    if isinstance(value, nn.Module | FunctionType | SimpleNamespace | SobolEngine):
         return vars(value)
     if isinstance(value, type | ModuleType) or not _of_the_user(type(value).__module__):
         return None
