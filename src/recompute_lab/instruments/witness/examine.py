@@ -194,7 +194,8 @@ def _joined(report: Report, found: dict[str, _Tried], whole: _Tried, reports, se
         causes.append(_generic("reentrant", found["reentrant"], segment, args, kwargs))
     if report.non_reentrant != REPLAYABLE and not any("non-reentrant" in c.under for c in causes):
         causes.insert(0, _generic("non-reentrant", found["non-reentrant"], segment, args, kwargs))
-    if severity(report.reentrant) > severity(report.non_reentrant):  # the worse verdict's own causes come first
+    # Where reentrant alone gets gradients wrong, its own causes come before what merely happens twice.
+    if severity(report.non_reentrant) <= severity(SIDE_EFFECT) < severity(report.reentrant):
         causes.sort(key=lambda c: c.under != _ONLY["reentrant"])
     report.causes = causes
     report.effect = _effects(found) + [line for line in report.effect if line.startswith("operator")]
