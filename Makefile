@@ -3,6 +3,7 @@ PYTHON  ?= python3
 PORT    ?= 8888
 ONLY    ?=
 TIMEOUT ?= 180
+WORKERS ?= 2
 
 TORCH := 2.13.0
 PY    := .venv/bin/python
@@ -20,7 +21,7 @@ help:
 	@echo "make studies    train what lessons 04 and 05 show (many minutes; goes on where it was stopped)"
 	@echo "make bench      measure what the lab's tools cost"
 	@echo "make lock       resolve requirements.lock anew (needs uv)"
-	@echo "Settings: PYTHON=python3.12 (3.11 to 3.14), PORT=8888"
+	@echo "Settings: PYTHON=python3.12 (3.11 to 3.14), PORT=8888, WORKERS=2 (tests side by side)"
 
 setup:
 	@sh tools/setup.sh "$(PYTHON)" $(TORCH)
@@ -39,12 +40,12 @@ lint: setup
 	@$(PY) -m ruff check .
 
 unit: setup
-	@$(PY) -m pytest -q tests --ignore=tests/browser
+	@$(PY) -m pytest -q -n $(WORKERS) --dist loadfile tests --ignore=tests/browser
 
 # The stored outputs must hold whatever the thread count and the CPU kernels
 # are, so the two runs stand at the two ends. A CPU without AVX2 must not be
 # told to use it (torch would obey), so it runs torch's plain kernels twice.
-NBVAL := -m pytest -q -p no:cacheprovider --nbval --nbval-current-env --nbval-cell-timeout=120
+NBVAL := -m pytest -q -n $(WORKERS) --dist loadfile -p no:cacheprovider --nbval --nbval-current-env --nbval-cell-timeout=120
 
 learner: setup
 	@OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default $(PY) $(NBVAL) notebooks/*.ipynb

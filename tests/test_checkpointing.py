@@ -247,7 +247,6 @@ def test_weighted_sum_gives_every_element_its_own_weight():
 @pytest.mark.parametrize(
     "tensor",
     [leaf(0), leaf(()), torch.randn(2, dtype=torch.complex64, requires_grad=True).conj(), leaf(2).half()],
-    ids=str,
 )
 def test_weighted_sum_takes_any_tensor(tensor):
     assert weighted_sum(tensor).shape == ()

@@ -312,3 +312,58 @@ def test_that_many_updates_keep_what_one_keeps(momentum, updates):
 def test_an_impossible_momentum_is_refused(momentum, updates):
     with pytest.raises(ValueError, match="momentum|update"):
         momentum_for(momentum, updates)
+
+
+class Assigns(nn.Module):
+    """A running mean that is assigned anew in each forward, not written in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x):
+        if self.training:
+            self.mean = torch.lerp(self.mean, x.detach().mean(0), 0.1)
+        return torch.tanh(x)
+
+
+def steps(model, run, commit=lambda: None, dtype=torch.float32):
+    for step in range(3):
+        x = torch.randn(16, 6, generator=torch.Generator().manual_seed(step)).to(dtype).requires_grad_()
+        run(model, x).sum().backward()
+        commit()
+    return [buffer.clone() for buffer in model.buffers()]
+
+
+def test_idempotent_where_a_buffer_is_assigned_anew(run):
+    expected, model = steps(Assigns(), plain), Assigns()
+    assert all(map(same_bits, steps(model, run, Idempotent(model).commit), expected))
+
+
+def test_an_idempotent_module_goes_on_from_a_loaded_state(run):
+    source, model = net(), net()
+    steps(source, plain)
+    once = Idempotent(model)
+    steps(model, run, once.commit)
+    nn.ModuleList([model]).load_state_dict(nn.ModuleList([source]).state_dict())
+    assert all(map(same_bits, steps(model, run, once.commit), steps(source, plain)))
+
+
+def test_an_idempotent_module_may_change_its_dtype(run):
+    expected, model = steps(net().double(), plain, dtype=torch.double), net()
+    once = Idempotent(model)
+    model.double()
+    assert all(map(same_bits, steps(model, run, once.commit, torch.double), expected))
+
+
+def test_idempotent_asks_each_part_for_its_mode(run):
+    expected, model = net().eval(), net().eval()
+    expected[1].train(), model[1].train()
+    assert all(map(same_bits, steps(model, run, Idempotent(model).commit), steps(expected, plain)))
+
+
+def test_a_buffer_that_nobody_can_write_to_is_left_alone():
+    model = net()
+    model.register_buffer("mask", torch.ones(1, 1).expand(4, 4))
+    Idempotent(model)
+    with_contexts(NON_REENTRANT, state_replayed(model))(model, torch.randn(16, 6).requires_grad_()).sum().backward()

@@ -70,7 +70,7 @@ def test_what_the_package_imports_is_declared():
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             imported |= {name.partition(".")[0] for name in names}
     imported -= set(sys.stdlib_module_names) | {"recompute_lab"}
-    declared = {canonicalize_name(requirement.name) for requirement in RUNTIME}
+    declared = {canonicalize_name(requirement.name) for requirement in RUNTIME + MODELS}
     assert {canonicalize_name(distribution.get(name, name)) for name in imported} <= declared
 
 

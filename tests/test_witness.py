@@ -5,6 +5,7 @@ import gc
 import io
 import itertools
 import json
+import logging
 import random
 import sys
 import threading
@@ -812,3 +813,42 @@ def test_a_segment_that_returns_what_it_kept():
     witness = Witness()
     one_step(Recorded(), context_fn=witness.context_fn)
     assert "last" in witness.report().causes[0].name
+
+
+def test_a_lazy_layer_is_not_watched_and_trains_on():
+    """What has no values yet cannot be copied; in the next step it has."""
+    witness, segment = Witness(), nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.Linear(4, 4))
+    assert one_step(segment, context_fn=witness.context_fn) is None
+    assert segment[0].weight.grad is not None
+    assert one_step(segment, context_fn=witness.context_fn) is None
+    first, second = witness.reports
+    assert first.non_reentrant == "not run" and "not watched" in first.notes[0] and not first.causes
+    assert second.verdict == "replayable"
+    assert "not watched" in str(first)
+
+
+class Graded(nn.Module):
+    """Asks its logger whether to look closely, and then clips."""
+
+    logger = logging.getLogger("a model's")
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(4, 4)
+
+    def forward(self, x):
+        h = self.mix(x)
+        return torch.tanh(h.clamp(-0.1, 0.1) if self.logger.isEnabledFor(logging.DEBUG) else h)
+
+
+def test_what_cannot_be_put_back_is_not_taken_for_grad_mode():
+    """A logger's level is Python's own; each run that is compared finds it as the one before has left it."""
+    level = Graded.logger.level
+    Graded.logger.setLevel(logging.WARNING)
+    try:
+        x = torch.randn(6, 4, requires_grad=True)
+        report = examine(Graded(), x, between=lambda: Graded.logger.setLevel(logging.DEBUG))
+    finally:
+        Graded.logger.setLevel(level)
+    assert report.verdict == "silent"
+    assert all("cannot be put back" in cause.name and not cause.proven for cause in report.causes)

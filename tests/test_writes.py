@@ -1,5 +1,6 @@
 """The review question: all that a forward leaves behind is listed, with what comes of it, and then taken back."""
 
+import functools
 import random
 import sys
 from collections import deque
@@ -262,3 +263,91 @@ def test_a_segment_that_names_a_global_module_is_searched_through_it():
 def test_the_code_of_libraries_is_not_searched():
     snapshot = Snapshot(lambda x: sys.modules and np.zeros(3) and torch.tanh(x))
     assert not snapshot.tensors and snapshot.changes() == []
+
+
+class Contrary(list):
+    """A list of somebody's whose own methods raise, and which keeps an attribute."""
+
+    seen = None
+
+    def _refuses(self, *_):
+        raise NotImplementedError
+
+    copy = clear = __eq__ = _refuses
+    __hash__ = None
+
+
+def test_a_list_whose_own_methods_raise_is_found_and_put_back():
+    kept = Contrary([1])
+
+    def segment(x):
+        kept.append(2)
+        kept.seen = len(kept)
+        return torch.tanh(x)
+
+    found = {write.name: write for write in writes(segment, torch.randn(3, 4, requires_grad=True))}
+    assert found.keys() == {"kept", "kept.seen"} and list(kept) == [1] and kept.seen is None
+    assert found["kept"].told == "1 → 2 entries" and found["kept"].repeated_by == ("reentrant", "non-reentrant")
+
+
+def test_a_key_that_cannot_be_shown_is_named_by_its_type():
+    class Key:
+        def __repr__(self):
+            raise NotImplementedError
+
+    inner = []
+    outer = {Key(): inner}
+
+    def segment(x):
+        next(iter(outer.values())).append(1)
+        return torch.tanh(x)
+
+    assert writes(segment, torch.randn(3, 4, requires_grad=True)).names == {"outer[<Key>]"}
+
+
+def test_a_set_tells_its_entries():
+    kept = set()
+
+    def segment(x):
+        kept.add(1)
+        return torch.tanh(x)
+
+    (write,) = writes(segment, torch.randn(3, 4, requires_grad=True))
+    assert (write.told, write.repeated_by) == ("0 → 1 entries", ())
+
+
+class Link:
+    def __init__(self, *before):
+        self.before = before
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_long_chain_of_objects_is_compared_and_put_back(times):
+    """2,000 deep; and each met twice, which copied one by one would be 2^2000."""
+
+    class Chained(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = None
+            for _ in range(2000):
+                self.last = Link(*[self.last] * times)
+
+        def forward(self, x):
+            self.last = Link(*[self.last] * times)
+            return torch.tanh(x)
+
+    module = Chained()
+    last = module.last
+    (write,) = writes(module, torch.randn(3, 4, requires_grad=True))
+    assert write.repeated_by == ("reentrant", "non-reentrant") and module.last is last
+
+
+def test_what_a_cached_function_writes():
+    log = []
+
+    @functools.lru_cache
+    def table(columns):
+        log.append(columns)
+        return torch.ones(columns)
+
+    assert writes(lambda x: torch.tanh(x) * table(4), torch.randn(3, 4, requires_grad=True)).names == {"table.log"}

@@ -416,3 +416,9 @@ def test_every_exercise_has_hints(capsys):
         assert len(exercise.hints) >= 2
         getattr(hint, name)()
         assert "hint 1 of" in capsys.readouterr().out
+
+
+def test_answers_of_unusual_form_are_right():
+    told(check.find_all, {segment: (name for name in names) for segment, names in FOUND.items()}, status=RIGHT)
+    told(check.who_chooses, {**GOOD, "author": ["Return", "WHOEVER"]}, status=RIGHT)
+    assert "is none of" in told(check.who_chooses, {**GOOD, "user": (["replay"], "no edit")})

@@ -391,13 +391,14 @@ check.found(found)
 # | 05 | [BatchNorm and its family](05_batchnorm.ipynb) | find every write in a forward, and choose a repair |
 # | 06 | audit your source * | find the branches that the grep walks past, and rank them |
 # | 07 | the quiet version * | check an evaluation against itself, and write it down |
-# | 08 | field guide * | diagnose a segment you have never seen |
+# | 08 | [field guide](08_field_guide.ipynb) | diagnose a segment you have never seen |
 # | 09 | interview cards * | answer out loud, and come back to what was weak |
 # | 10 | coding drills * | say what a wrong segment does, then repair it |
 #
 # \* in preparation
 #
-# Three routes, once all lessons are there; each lesson can be opened without having run another.
+# Four routes, once all lessons are there; each lesson can be opened without having run another.
+# - **Your run has just crashed**: 08 first, then the lesson of its root cause.
 # - **Alone**: in order. Choose an answer at every *predict* before you run the cell.
 # - **For an interview**: 00, 01, 03, 04, 05, then 09 and 10.
 # - **As a workshop**: 00 and 01 together, 04 and 05 in pairs, 06 on the participants' own source.

@@ -23,7 +23,7 @@
 # - say of any write, from when it is read, what comes of it: a wrong log, wrong gradients, an error, or nothing;
 # - repair it: make it idempotent, suppress or replay it, or move the boundary.
 #
-# **Time** 90 minutes, almost half of them for the exercises. **You need** PyTorch: modules, `backward`, train and eval mode. Lesson
+# **Time** two hours; 75 minutes without exercises 4 to 6. **You need** PyTorch: modules, `backward`, train and eval mode. Lesson
 # 04 helps. The outputs are stored: to predict before you see, choose *Edit → Clear Outputs of All Cells* first. The sections build
 # on each other: after a restart, go on with *Run → Run All Above Selected Cell*.
 #
@@ -86,8 +86,8 @@ for name in ("reentrant", "non-reentrant"):
 
 # %% [markdown]
 # (*Training*: the losses and gradients of all steps, and the weights after the last; *equal*: in every bit.) In train mode nobody
-# *reads* the running statistics. So the training is the plain run's in every bit, and no comparison of losses or gradients will
-# ever show the fault. The statistics themselves have moved twice per step, both times towards the same batch.
+# *reads* the running statistics. So the training is the plain run's in every bit, and no comparison of training losses or gradients
+# will ever show the fault. The statistics themselves have moved twice per step, both times towards the same batch.
 #
 # ## 2 · Better or worse?
 #
@@ -129,10 +129,11 @@ for m in momenta:
 #
 # - *The statistics lag* (m = 0.01; m = 0.1 early, or at a constant rate): twice is better. After 100 plain steps at m = 0.01 the
 #   running mean is still, with a weight of 0.99¹⁰⁰ = 37%, the zero that it started from.
-# - *Training has settled* (m = 0.1, batch 32, a rate that has decayed): hardly any difference, less than one percent.
-# - *Few small batches are remembered* (m = 0.5, batch 4, decayed rate): worse, by two to three percent, in each light.
+# - *Training has settled* (m = 0.1, batch 32, a rate that has decayed): hardly any difference, less than one percentage point.
+# - *Few small batches are remembered* (m = 0.5, batch 4, decayed rate): worse, by two to three percentage points, in each light.
 #
-# (Where nothing is wrong, about one such interval in twenty excludes zero by chance.)
+# (12 cases: two sizes of batch, two learning rates, three ways in which the light grows. Where nothing is wrong, about one such
+# interval in twenty excludes zero by chance.)
 #
 # What is always true is something else: **weights that are equal in every bit evaluate differently**, for a switch that should do
 # nothing but save memory. Whoever compares a checkpointed run with a plain one compares two momenta as well. If the larger one is
@@ -201,14 +202,15 @@ for when, off in {
 
 # %% [markdown]
 # - *Two forwards, then two backwards* (real and fake images in a discriminator; two views of an image): the updates come in the
-#   order A B A B, and the last ones weigh more than they should: little if A and B are alike, more if they are of two kinds.
+#   order A B A B, or A B B A. A is written again after B, and weighs more than it should; that shows little if A and B are alike,
+#   more if they are of two kinds.
 # - *Also used outside a checkpoint*; *a forward without a backward*: such a batch is counted once, with a momentum for two.
 # - *Backward twice* (`retain_graph=True`): each backward recomputes, so that is three updates.
 # - *Behind the last saved tensor*: early stop leaves the recomputation before it. It is counted once, right without a repair, by
 #   luck, and wrong with one.
 #
-# The counter is doubled whatever the momentum. With `None` the counter cancels, as every batch stands twice in an average of all;
-# but only after backward, and only if all of the run was checkpointed, or nothing.
+# The counter is doubled whatever the momentum. With `None` the doubling cancels up to rounding, as every batch stands twice in an
+# average of all; but only after backward, and only if all of the run was checkpointed, or nothing.
 #
 # **Nesting.** "At most twice" is folklore, too. **Predict**: how many updates per step if a segment contains the segment that
 # contains the BatchNorm? With one more around that? And does it matter whether an outer segment has another layer behind the inner
@@ -238,10 +240,10 @@ for name, by_depth in curves.items():
 # a cache of keys and values, a table that the first call builds, a queue of features, an observer of ranges (quantisation),
 # spectral norm, a loss that is collected in a list (a router's balance loss, which the training loop adds), forward hooks; a
 # statistic of each sample by itself; and a last value that is overwritten. Three of them keep the same moving average and differ in
-# when they read it; the cell prints them.
+# when they read it: never in training, before the write, after it. The cell prints them.
 #
-# **Predict**, for the three: is the state right after a step, are the gradients? Which of the fifteen will raise, under which
-# implementation? (*Written*: how often, counted in plain forwards. *Off by*: the largest relative error of a gradient, in one step.
+# **Predict**, for the three: is the state right after a step, are the gradients? Which of the fifteen will raise, and under which
+# implementation: in which does the *number* or the *shape* of the saved tensors depend on state? (*Written*: how often, counted in plain forwards. *Off by*: the largest relative error of a gradient, in one step.
 # *1 missing*: one parameter gets no gradient.)
 
 # %%
@@ -258,7 +260,8 @@ for way, verdict in product(("reentrant", "non-reentrant"), side_effects.VERDICT
     print(f"{way:<13} {verdict:<14} {outcomes}, state wrong: {sum(c.state_wrong for c in row)}")
 
 # %% [markdown]
-# (*fine*, *silent*, and the kinds of error, *count* and *metadata*, are those of lesson 03.) **When is it read?** decides.
+# (*fine*, *silent*, and the kinds of error, *count* and *metadata*, are those of lesson 03. The one of nine that is read and whose
+# state is right is the table: built once, then found.) **When is it read?** decides.
 #
 # - *Only written*, or read in evaluation only, as BatchNorm's statistics: the state is wrong, the gradients are right. With one
 #   exception: the **collected loss**. What it writes is part of the graph. Under the reentrant implementation the forward's term
@@ -301,13 +304,15 @@ for place, row in counts.items():
 # x = checkpointed_between(layers, x)
 # ```
 #
-# 1. **Idempotent.** Every forward starts from the state of the last `commit()`: run it as often as you like, with one commit per
-#    forward.
+# 1. **Idempotent.** Every forward starts from the state of the last `commit()`: run it as often as you like. Commit after each
+#    backward; if several batches make a step, not after the step: what is not committed is undone by the next forward. (`.data`
+#    writes without telling autograd, which would otherwise refuse a backward whose saved tensor has changed.)
 # 2. **Suppress or replay.** `context_fn` gives two context managers, for the forward and for its recomputation. In the second one
 #    writes go to copies, which are thrown away; or the state of the entry is put in place, and afterwards what was there. Code of
 #    your own can ask `recomputing()`, if `context_fn=announced`. The reentrant implementation takes no `context_fn`;
 #    `for_reentrant` counts calls. In nested segments every checkpoint has to be told, the outer ones, too.
-# 3. **Move the boundary.** What must run once does not belong into what runs twice. It costs the memory that it saves for backward.
+# 3. **Move the boundary.** What must run once does not belong into what runs twice. The price is memory: what the layers between
+#    the segments save for backward is kept.
 #
 # **Predict**: which of them leave the plain run's statistics in every bit, under both implementations, and three segments deep?
 
@@ -326,7 +331,8 @@ for repair, row in batchnorm_repairs.repairs(ways).items():
     print(f"{repair:<18}", *(f"{cell:<18}" for cell in told))
 
 # %% [markdown]
-# All of them, in every bit, counter included (× 3: inside three nested segments).
+# All of them, in every bit, counter included (× 3: inside three nested segments; unrepaired and non-reentrant they count 40 there,
+# too, since nothing stands behind the inner ones: section 3).
 #
 # **What is often tried instead**, and **predict** which of it works: switch `track_running_stats` off in the recomputation; put the
 # module into `eval()` there; ask `torch.is_grad_enabled()` before writing.
@@ -341,13 +347,14 @@ for name, row in batchnorm_repairs.attempts().items():
         print(f"   {way:<13} {f'raises ({result.outcome})' if result.raised else told}")
 
 # %% [markdown]
-# - *Switched off*: BatchNorm then does not save its two running statistics, and non-reentrant checkpointing counts tensors.
+# - *Switched off*: BatchNorm then does not save its two running statistics, and non-reentrant checkpointing counts saved tensors.
+#   The reentrant one does not count, and there it works.
 # - *`eval()`*: the recomputation normalises with other numbers. It is another network.
 # - *Grad mode* tells the passes apart under the reentrant implementation only (off, then on); under the other it is on in both. And
 #   a forward that has no backward, in train mode under `no_grad`, is never counted. (A library has shipped it: FairScale, issue
 #   1035.)
 #
-# A fourth, *momentum 0*, makes both passes agree: on statistics that never leave their start.
+# A fourth, *momentum 0* for good, makes both passes agree: on statistics that never leave their start.
 #
 # **Which repair for which order?** The moving average of section 4: only written; read, then written; written, then read. A
 # condition in the code (`if not recomputing():` before the write), writes to copies, or replay. **Predict** the table: what is
@@ -373,7 +380,8 @@ for way in (REENTRANT, NON_REENTRANT):
 # no value brings back: return the term instead. (Each of the fifteen has a repair beside it, in `specimens`.)
 #
 # That is lesson 04 again. A random stream is state that is read and then written by each draw; what torch does for its own
-# generator, `state_replayed` does for buffers and attributes. *State is a stream: rewind what is read, or do not let it move.*
+# generator, `state_replayed` does for buffers and attributes (for what they hold directly: tensors, numbers, lists, dicts; not NumPy
+# arrays, nor lists in lists). *State is a stream: rewind what is read, or do not let it move.*
 #
 # ## 6 · The review question
 #
@@ -402,7 +410,8 @@ check.find_all(found)
 # A tool asks the same question of any segment of yours. `writes(segment, x)` runs it plainly, lists all that it changed, and finds
 # out by running it again, once for each write with that one write left standing, what is *also read*; at last it runs both
 # implementations. It leaves all state as it was. The columns: what kind of thing, its name, what became of it, whether a forward
-# that finds it changed computes something else, and whether checkpointing leaves it as the plain run does.
+# that finds it changed computes something else, and whether the implementations, one or both, leave it otherwise than the plain run
+# does.
 #
 # **Predict** the table for section 1's segment. Then for `tally` in the next cell: what will it say?
 
@@ -427,9 +436,10 @@ print(writes(tally, side_effects.rows()), "| calls were made:", slots.calls > 0)
 #
 # ## 7 · Try it
 #
-# Momentum, drift, implementation and repair, on the network of section 1. Which repairs leave the plain run's statistics? What does
-# `None` need? A warning: with √m the repaired run may evaluate *better* than the plain one, while its statistics are the most wrong
-# of all (section 2 said why). **A better number is no evidence of a repair.** (By keyboard: Tab to a list, Alt + ↓ opens it.)
+# Momentum, drift, implementation and repair, on the network of section 1. (*Spared*: written to copies.) Which repairs leave the
+# plain run's statistics? What does `None` need? A warning: with √m the repaired run may evaluate *better* than the plain one, while
+# its statistics are the most wrong of all (section 2 said why). **A better number is no evidence of a repair.** (By keyboard: Tab
+# to a list, Alt + ↓ opens it.)
 
 # %%
 from IPython.display import display
@@ -450,8 +460,9 @@ show(courses(case), sentence(case).partition(" Errors")[0])
 # `recomputing()` tells.
 #
 # **4. From outside.** Now nobody may touch `Smoothed`. Write a function that returns a `context_fn` for a module.
-# `state_replayed(module)` does most of it, and gives two context managers when it is called. What it does not find is the list: a
-# default argument is made once for all calls, `Smoothed.forward.__defaults__[0]`.
+# `state_replayed(module)` is one, and does most of it: call it in yours, and you have both of its context managers. What it does not
+# find is the list: a default argument is made once for all calls, `Smoothed.forward.__defaults__[0]`. What is to be undone has to be
+# undone when the recomputation is left by an error, too: early stop is one.
 
 # %% tags=["solution"]
 class Once(unknown.Smoothed):
@@ -574,7 +585,7 @@ check.who_chooses(choice)
 # <details><summary>A layer writes a moving average in its forward. When are the gradients wrong, and which repair is right without knowing more?</summary>
 #
 # If a forward in train mode also reads it: before the write or after. To replay the state of the segment's entry is right in each
-# case; not to write in the recomputation helps only for what is not read, or read after the write with no other call in between.
+# order; not to write in the recomputation helps only for what is not read, or read after the write with no other call in between.
 # </details>
 #
 # <details><summary>From lesson 03: why does non-reentrant checkpointing not notice any of this, but for a cache and a table?</summary>

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrize import register_parametrization, remove_parametrizations
 
 from faults import LOUD, MADE_ONCE, NOT_RUN_AGAIN, REPLAYABLE, SIDE_EFFECT, SILENT, UNREACHED, fault
 
@@ -1032,3 +1033,60 @@ def cast_of_a_shared_weight():
     up the weight's gradient in low precision: a rounding.
     """
     return Shared(), (torch.randn(4, 6, requires_grad=True),)
+
+
+def saturated(x):
+    return torch.tanh(x)
+
+
+def rectified(x):
+    return F.silu(x)
+
+
+activation = saturated
+
+
+def activated(x):
+    return activation(2 * x)
+
+
+def another_activation(segment, args, output):
+    global activation
+    activation = rectified
+
+
+@fault(r"activation", SILENT, SILENT, between=another_activation)
+def name_of_a_function_reassigned():
+    global activation
+    activation = saturated
+    return activated, (torch.randn(3, 4, requires_grad=True),)
+
+
+class OfUnitLength(nn.Module):
+    def forward(self, weight):
+        return weight / weight.norm()
+
+
+def parametrization_removed(segment, args, output):
+    remove_parametrizations(segment, "weight", leave_parametrized=False)
+
+
+@fault(r"weight|parametri|__class__", LOUD, SILENT, between=parametrization_removed)
+def weight_exported_before_backward():
+    mix = nn.Linear(4, 4)
+    register_parametrization(mix, "weight", OfUnitLength())
+    return mix, (torch.randn(3, 4, requires_grad=True),)
+
+
+class QuasiRandom(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.points = nn.Linear(width, width), torch.quasirandom.SobolEngine(width, scramble=True, seed=1)
+
+    def forward(self, x):
+        return torch.tanh(self.mix(x)) * (1 + self.points.draw(len(x)))
+
+
+@fault(r"points", SILENT, SILENT)
+def quasi_random_points():
+    return QuasiRandom(4), (torch.randn(3, 4, requires_grad=True),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterator
@@ -101,6 +102,13 @@ def copy_call(*args, **kwargs) -> Call:
     )
 
 
-def tensors_in(value) -> list[torch.Tensor]:
-    """Every tensor in a value that is a tensor or made of tuples, lists and dicts."""
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+def tensors_in(value, _inside: tuple[int, ...] = ()) -> list[torch.Tensor]:
+    """Every tensor in a value that is a tensor or made of tuples, lists, dicts and dataclasses."""
+    found = []
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, torch.Tensor):
+            found.append(leaf)
+        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and id(leaf) not in _inside:
+            members = [getattr(leaf, field.name, None) for field in dataclasses.fields(leaf)]
+            found += tensors_in(members, (*_inside, id(leaf)))
+    return found

@@ -2,9 +2,9 @@
 
 Reachable is what hangs on the segment and its arguments: attributes of modules, functions and other objects,
 parameters, buffers, closure variables, defaults, the members of containers, random generators; and what their code
-names: globals, and attributes of their classes and of modules. The code and the globals of Python's own library, of
-torch, of NumPy and of the instruments are not searched, nor are `__slots__` and objects of compiled libraries, NumPy
-arrays excepted.
+names: globals, context variables, and attributes of their classes and of modules. The code and the globals of Python's
+own library, of torch, of NumPy and of the instruments are not searched, nor are `__slots__` and objects of compiled
+libraries, NumPy arrays excepted.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import functools
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, MutableMapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.quasirandom import SobolEngine
 
 from recompute_lab.instruments.streams import Stream, generator_stream, is_generator
 
@@ -32,6 +34,8 @@ _REGISTRIES = ("_parameters", "_buffers", "_modules")
 _NOT_SEARCHED = sys.stdlib_module_names | {"torch", "numpy", "builtins", "IPython", "ipykernel", "pytest", "_pytest"}
 _MOST_FUNCTIONS = 5_000  # of a large library, a segment may name most; the state it writes is closer by
 _INSTRUMENTS = __name__.rpartition(".")[0] + "."
+_WITNESS = _INSTRUMENTS + "witness."
+_PARAMETRIZED = "torch.nn.utils.parametrize"  # makes a class for each module, and takes its weight away again
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 
 
@@ -55,6 +59,32 @@ class ClassAttributes(MutableMapping):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+
+class OwnClass(MutableMapping):
+    """The class of a module as a mapping of one entry: to remove a parametrization, or to fill a lazy layer, changes
+    it.
+    """
+
+    def __init__(self, module: nn.Module):
+        self._module = module
+
+    def __getitem__(self, name: str) -> type:
+        if name != "__class__":
+            raise KeyError(name)
+        return type(self._module)
+
+    def __setitem__(self, name: str, value: type) -> None:
+        self._module.__class__ = value
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("a module has a class")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("__class__",))
+
+    def __len__(self) -> int:
+        return 1
 
 
 @dataclass(frozen=True)
@@ -95,6 +125,7 @@ class Reach:
     cells: list[tuple[str, CellType]] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
     functions: list[FunctionType] = field(default_factory=list)
+    context_variables: list[ContextVar] = field(default_factory=list)
 
     @classmethod
     def of(cls, segment: Callable, *args, **kwargs) -> Reach:
@@ -130,6 +161,9 @@ class _Walk:
         elif (array := tensor_of(value)) is not None:
             self.reach.kinds.setdefault(name, "NumPy array")
             self.note_tensor(name, array)
+        elif isinstance(value, ContextVar):
+            self.reach.context_variables.append(value)
+            yield value.name, value.get(ABSENT)
         elif is_generator(value):
             self.reach.streams.append(generator_stream(value, name))
         elif isinstance(value, MethodType | BuiltinMethodType):
@@ -144,7 +178,12 @@ class _Walk:
                 self.note_container(name, value)
             held = value if isinstance(value, tuple) else members_of(value)
             members = held.items() if isinstance(held, dict) else enumerate(held)
-            yield from ((f"{name}[{key!r}]", member) for key, member in members if not isinstance(member, SCALARS))
+            yield from ((f"{name}[{_told(key)}]", member) for key, member in members if not isinstance(member, SCALARS))
+            if (attributes := attributes_of(value)) is not None:  # of a subclass of the user's
+                yield from self.visit_object(name, value, attributes)
+                yield from ((base.__name__, base) for base in type(value).__mro__)
+        elif isinstance(value, functools._lru_cache_wrapper):  # what is cached itself nobody can see
+            yield name, value.__wrapped__
         elif isinstance(value, FunctionType):
             yield from self.visit_function(name, value)
         elif isinstance(value, type):
@@ -156,6 +195,8 @@ class _Walk:
     def visit_object(self, name: str, value, attributes: dict) -> Iterator[tuple[str, object]]:
         self.reach.holders.append(Holder("attribute", name, attributes))
         module = isinstance(value, nn.Module)
+        if module:
+            self.reach.holders.append(Holder("attribute", name, OwnClass(value), ("__class__",)))
         for key, attribute in attributes.items():
             if type(attribute) in _PLAIN:  # most are, and a model has many
                 continue
@@ -212,15 +253,12 @@ class _Walk:
         if (id(namespace), name) in self.named or isinstance(value, ModuleType):
             return
         self.named.add((id(namespace), name))
-        if isinstance(value, type | FunctionType):
-            if _searched(value.__module__):
-                yield name, value
-            return
-        self.reach.holders.append(Holder("global", "", namespace, (name,)))
-        yield name, value
+        self.reach.holders.append(Holder("global", "", namespace, (name,)))  # a function's name, too, can be reassigned
+        if not isinstance(value, type | FunctionType) or _searched(value.__module__):
+            yield name, value
 
     def visit_class(self, owner: type) -> Iterator[tuple[str, object]]:
-        if not _searched(owner.__module__):
+        if not _searched(owner.__module__) and owner.__module__ != _PARAMETRIZED:
             return
         attributes = ClassAttributes(owner)
         self.reach.holders.append(Holder("class attribute", owner.__name__, attributes))
@@ -251,11 +289,20 @@ def join(name: str, key: str) -> str:
     return f"segment.{key}" if key in ("args", "kwargs") else key  # "args[0]" is an argument
 
 
+def _told(key) -> str:
+    try:
+        return repr(key)
+    except Exception:  # an object of the user's that does not like to be shown
+        return f"<{type(key).__name__}>"
+
+
 def attributes_of(value) -> dict | None:
     """The attributes of a module, a function, or an object of somebody's own class; None for anything else."""
-    if isinstance(value, nn.Module | FunctionType | SimpleNamespace):
+    if isinstance(value, nn.Module | FunctionType | SimpleNamespace | SobolEngine):
         return vars(value)
     if isinstance(value, type | ModuleType) or not _of_the_user(type(value).__module__):
+        return None
+    if type(value).__module__.startswith(_WITNESS):  # it may ride along in a segment, and is no part of it
         return None
     try:
         attributes = vars(value)

@@ -74,7 +74,7 @@ class Snapshot:
         self._grads = [(tensor, tensor.grad) for tensor in self._bearers_of_grads()]
         self._streams = [(stream, stream.read()) for stream in process_streams() + self._reach.streams]
         self._switches = _switches()
-        self._context = dict(contextvars.copy_context().items())
+        self._context = {variable: variable.get(ABSENT) for variable in self._reach.context_variables}
 
     def kind(self, name: str) -> str:
         """Of a tensor: "parameter", "buffer", "argument", "NumPy array" or "tensor"."""
@@ -117,7 +117,7 @@ class Snapshot:
             if position != self._switches[name][0] and name not in keep:
                 write(self._switches[name][0])
         for variable in self._moved_variables():
-            if variable.name not in keep and variable in self._context:
+            if variable.name not in keep and self._context[variable] is not ABSENT:
                 variable.set(self._context[variable])
 
     def changes(self) -> list[str]:
@@ -138,7 +138,7 @@ class Snapshot:
             now = holder.members()
             if now.keys() == members.keys() and all(map(is_, now.values(), members.values())):
                 continue
-            for name in now.keys() | members.keys():
+            for name in dict.fromkeys((*members, *now)):  # in an order that is the same in every process
                 if not _same(now.get(name, ABSENT), members.get(name, ABSENT)):
                     label = holder.label(name)
                     changed[label] = self._reach.kinds.get(label, holder.kind)
@@ -161,10 +161,7 @@ class Snapshot:
         return [variable.name for variable in self._moved_variables()]
 
     def _moved_variables(self) -> list[contextvars.ContextVar]:
-        now = dict(contextvars.copy_context().items())
-        return [
-            v for v in now.keys() | self._context.keys() if not _same(now.get(v, ABSENT), self._context.get(v, ABSENT))
-        ]
+        return [v for v, value in self._context.items() if not _same(v.get(ABSENT), value)]
 
     def moved_switches(self) -> list[str]:
         """Names of torch's switches that stand elsewhere: "grad mode", "threads", "determinism", "default dtype",
@@ -194,8 +191,12 @@ class Snapshot:
         before.update((name, members) for name, _, members in self._containers)
         before.update((stream.name, state) for stream, state in self._streams)
         before.update((name, position) for name, (position, _) in self._switches.items())
-        empty = {name: (type(container),) for name, container, members in self._containers if not members}
-        return {name: empty.get(name) or _copied(before.get(name, ABSENT)) for name in names}
+        empty = {
+            name: set() if isinstance(container, set) else Copy(((type(container),),))
+            for name, container, members in self._containers
+            if not members
+        }
+        return {n: empty[n] if n in empty else _copied(before.get(n, ABSENT)) for n in names}
 
     def fingerprints(self, names: Collection[str]) -> dict[str, Callable[[], object]]:
         """For each name a function that gives something cheap to compare: another value once the thing has changed."""
@@ -317,6 +318,8 @@ def equal_values(a, b) -> bool:
     """Bit for bit, down to the tensors in what `Snapshot.values_now` gives."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         return same_bits(a, b)
+    if isinstance(a, Copy) and isinstance(b, Copy):
+        return equal_values(a.rows, b.rows)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(equal_values, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
@@ -404,22 +407,64 @@ def _reassign(holder: Holder, members: dict, keep: Collection[str]) -> None:
             holder.mapping[name] = value
 
 
-def _copied(value, inside: tuple[int, ...] = ()):
-    """A copy down to the tensors, in tuples: a later pass would change what a shallow copy holds."""
-    tensor = value if isinstance(value, torch.Tensor) else tensor_of(value)
-    if tensor is not None:
-        return tensor.detach().clone()
-    if id(value) in inside:  # it contains itself
-        return "..."
-    attributes = None if isinstance(value, FunctionType) else attributes_of(value)
-    members = value if attributes is None else attributes
-    if not isinstance(members, (*CONTAINERS, tuple)):
-        return members
-    members = members if isinstance(members, tuple) else members_of(members)
-    if isinstance(members, set):
-        return members
-    members = members.items() if isinstance(members, dict) else members
-    return type(value), *(_copied(member, (*inside, id(value))) for member in members)
+@dataclass(frozen=True)
+class Copy:
+    """A container or an object, copied down to the tensors: a later pass would change what a shallow copy holds.
+
+    `rows` has one tuple for each container and object in it, itself first: its type, then a tuple for each entry. What
+    has a row of its own stands there as a `_Row`. So neither depth matters, nor how often one thing is met.
+    """
+
+    rows: tuple[tuple, ...]
+
+    @property
+    def type(self) -> type:
+        return self.rows[0][0]
+
+    @property
+    def entries(self) -> tuple[tuple, ...]:
+        """(member,) of a list, tuple or deque, (name, value) of a dict or an object."""
+        return self.rows[0][1:]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+@dataclass(frozen=True)
+class _Row:
+    number: int
+
+
+def _copied(value):
+    todo, numbers = [], {}
+
+    def noted(value):
+        tensor = value if isinstance(value, torch.Tensor) else tensor_of(value)
+        if tensor is not None:
+            return tensor.detach().clone()
+        if isinstance(value, set):
+            return members_of(value)
+        if _entries(value) is None:
+            return value
+        # Whether two equal tuples are one object is for Python to say.
+        if id(value) not in numbers or isinstance(value, tuple):
+            numbers[id(value)] = len(todo)
+            todo.append(value)
+        return _Row(numbers[id(value)])
+
+    top = noted(value)
+    rows = [(type(each), *(tuple(map(noted, entry)) for entry in _entries(each))) for each in todo]
+    return Copy(tuple(rows)) if todo else top
+
+
+def _entries(value) -> list[tuple] | None:
+    """The members of a container, the attributes of an object with their names; None for what has neither."""
+    if not isinstance(value, (*CONTAINERS, tuple)):
+        value = None if isinstance(value, FunctionType) else attributes_of(value)
+    if value is None or isinstance(value, set):
+        return None
+    members = value if isinstance(value, tuple) else members_of(value)
+    return list(members.items()) if isinstance(members, dict) else [(member,) for member in members]
 
 
 def _switches() -> dict[str, tuple[object, Callable]]:

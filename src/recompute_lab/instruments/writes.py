@@ -11,8 +11,8 @@ import torch
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, REENTRANT, Strategy, weighted_sum
 from recompute_lab.instruments.isolation import copy_call, isolated, tensors_in
 from recompute_lab.instruments.ledger import Recorder
-from recompute_lab.instruments.reach import ABSENT
-from recompute_lab.instruments.state import Snapshot, equal_values
+from recompute_lab.instruments.reach import ABSENT, CONTAINERS
+from recompute_lab.instruments.state import Copy, Snapshot, equal_values
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,16 @@ def _told(before, after) -> str:
             return f"{_number(before.item())} → {_number(after.item())}"
         shapes = f"{list(before.shape)} → {list(after.shape)}" if after.shape != before.shape else list(after.shape)
         return f"{shapes} changed"
-    if isinstance(after, tuple) and isinstance(before, tuple) and after[0] == before[0]:
-        return f"{len(before) - 1} → {len(after) - 1} entries"
+    if isinstance(after, set) and isinstance(before, set) or _one_container(before, after):
+        return f"{len(before)} → {len(after)} entries"
     return f"{_short(before)} → {_short(after)}"
+
+
+def _one_container(before, after) -> bool:
+    """Containers of the same type; of a user's own type, `Snapshot` holds the members in a plain one."""
+    if not (isinstance(before, Copy) and isinstance(after, Copy)):
+        return False
+    return issubclass(after.type, (*CONTAINERS, tuple)) and issubclass(after.type, before.type)
 
 
 def _number(value) -> str:
@@ -175,8 +182,8 @@ def _number(value) -> str:
 def _short(value) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor {list(value.shape)}"
-    if isinstance(value, tuple):  # as `Snapshot` copies containers and objects: their type, then their members
-        return f"a {value[0].__name__}" if value and isinstance(value[0], type) else "another"
+    if isinstance(value, Copy):
+        return f"a {value.type.__name__}"
     if isinstance(value, float):
         return _number(value)
     text = repr(value) if isinstance(value, str | int | bool | type(None)) else f"a {type(value).__name__}"

@@ -56,8 +56,8 @@ def find_all(answer: dict) -> str:
         raise Wrong(f"answer with a dict, one set of names each for {', '.join(UNKNOWN)}.")
     told, all_found = [], []
     for segment, make in UNKNOWN.items():
-        given = answer[segment]
-        if isinstance(given, str | dict) or not all(isinstance(name, str) for name in _members(given)):
+        given = answer[segment] if isinstance(answer[segment], str | dict) else _members(answer[segment])
+        if isinstance(given, str | dict) or not all(isinstance(name, str) for name in given):
             raise Wrong(f"{segment}: give a set of names, such as {{'mean', 'NumPy'}}.")
         found = {short(write.name): write for write in writes(make(), rows())}
         all_found += found.values()
@@ -358,9 +358,9 @@ def who_chooses(answer: dict) -> str:
         if not isinstance(given, tuple | list) or len(given) != 2:
             raise Wrong(f"{role}: give a pair, (repair, reason).")
         for said, choices in zip(given, (REPAIRS, REASONS), strict=True):
-            if said not in choices:
+            if not isinstance(said, str) or said.casefold() not in choices:
                 raise Wrong(f"{role}: {said!r} is none of {', '.join(map(repr, choices))}.")
-        repair, reason = given
+        repair, reason = map(str.casefold, given)
         if repair not in _DEFENSIBLE[role]:
             raise Wrong(f"{role}: {_objection(role, repair)}")
         if reason not in _DEFENSIBLE[role][repair]:
@@ -403,6 +403,11 @@ def _objection(role: str, repair: str) -> str:
         return "where the segments begin and end is for others to say."
     if repair == "leave":
         return "what is written is read in training: gradients are wrong, and no division brings them back."
+    if role == "tomorrow" and repair == "idempotent":
+        return (
+            "it needs a commit() in the training loop, or other code in the layer: right for the next run, a risk for "
+            "this one."
+        )
     if role == "tomorrow":
         return (
             f"it changes the signature, or the names in the state dict ({', '.join(dict(CachedAt().named_buffers()))} "

@@ -14,7 +14,7 @@ NON_REENTRANT = partial(checkpoint, use_reentrant=False)
 
 
 def has_batchnorm(layer: Callable) -> bool:
-    """True for a module that is a BatchNorm or contains one."""
+    """True for a module that is a BatchNorm or contains one; InstanceNorm, which can write too, is none."""
     return isinstance(layer, nn.Module) and any(isinstance(m, _BatchNorm) for m in layer.modules())
 
 

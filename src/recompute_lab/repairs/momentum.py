@@ -13,6 +13,6 @@ def momentum_for(momentum: float, updates: int = 2) -> float:
     """
     if not (isinstance(momentum, int | float) and 0 <= momentum <= 1):
         raise ValueError(f"a momentum is a number from 0 to 1 (None needs no repair); got {momentum!r}")
-    if updates < 1:
+    if not updates >= 1:
         raise ValueError(f"statistics move at least once per step; got {updates} updates")
     return 1 - (1 - momentum) ** (1 / updates)

@@ -76,7 +76,15 @@ def _write(state: list[tuple[dict, dict, dict]]) -> None:
         holder.update(members)
         for name, value in members.items():
             if isinstance(value, torch.Tensor):
-                value.data.copy_(held[name])  # `.data`: no graph is told that a tensor it saved has changed
+                if not _expanded(value):
+                    value.data.copy_(held[name])  # `.data`: no graph is told that a tensor it saved has changed
             elif held[name] is not None:
                 value.clear()
                 (value.extend if isinstance(value, list | deque) else value.update)(held[name])
+
+
+def _expanded(tensor: torch.Tensor) -> bool:
+    """Several elements in one place: torch lets nobody write to those, so there is nothing to rewind."""
+    if tensor.layout is not torch.strided:
+        return False
+    return any(s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True))

@@ -74,8 +74,6 @@ def fused_gelu(x: torch.Tensor) -> torch.Tensor:
 class WithFallback(nn.Module):
     """The fused kernel; where it fails, by hand. The signal to stop the recomputation looks like a failure."""
 
-    failures: tuple = (Exception,)
-
     def __init__(self):
         super().__init__()
         self.up = nn.Linear(16, 16)
@@ -84,14 +82,19 @@ class WithFallback(nn.Module):
         h = self.up(x)
         try:
             return fused_gelu(h)
-        except self.failures:
+        except Exception:
             return h * 0.5 * (1 + torch.erf(h / 2**0.5))
 
 
 class WithNamedFallback(WithFallback):
     """Catches what the kernel raises, and nothing else."""
 
-    failures = (NotImplementedError,)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.up(x)
+        try:
+            return fused_gelu(h)
+        except NotImplementedError:
+            return h * 0.5 * (1 + torch.erf(h / 2**0.5))
 
 
 class Swallowed(Model):

@@ -101,10 +101,10 @@ def _box(axes: Axes, x: float, y: float, width: float, text: str, look: dict) ->
 
 @styled
 def placement(table: Mapping[str, Mapping[str, int]], saved: Sequence[str], before: Mapping[str, int]) -> Figure:
-    """How far each second pass goes, and what a counter shows that stands at each of the places.
+    """How far each recomputation goes, and what a counter shows that stands at each of the places.
 
     `table[place][strategy]` is the count after one step; `saved` are the operators of the saved tensors, in order, and
-    `before[place]` tells how many of them are saved before it. A second pass ends at the last saved tensor, or it
+    `before[place]` tells how many of them are saved before it. A recomputation ends at the last saved tensor, or it
     reaches the end of the segment where all counters count twice. Raises ValueError where there is no place, rows have
     different columns, or `before` does not fit.
     """
@@ -173,7 +173,7 @@ def _broken(place: str) -> str:
 def _legend() -> list[Line2D]:
     return [
         Line2D([], [], label="forward", **_FORWARD),
-        Line2D([], [], label="second pass", **_AGAIN),
+        Line2D([], [], label="recomputation", **_AGAIN),
         Line2D([], [], label="early stop", **_STOP),
         Line2D([], [], label="the count: wrong in a square", marker="s", mfc="white", mec=VERMILLION, linestyle="none"),
     ]

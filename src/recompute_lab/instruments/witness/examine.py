@@ -93,8 +93,11 @@ def assert_replayable(
 
 @dataclass
 class _Tried:
+    """`other_output` is True where the forward did not return what the plain run returned."""
+
     verdict: str
     divergence: Divergence
+    other_output: bool = False
 
     @classmethod
     def of(cls, divergence: Divergence) -> _Tried:
@@ -121,7 +124,8 @@ def _tried(strategy: Strategy, plain: Run, segment, args, kwargs, loss, between)
     except Exception as error:
         return _Tried.of(Divergence(strategy.name, effects=list(plain.changed), raised=error))
     tried = _Tried.of(compared(plain, other, strategy.name))
-    if tried.verdict in (REPLAYABLE, SIDE_EFFECT) and not _close(plain.output, other.output):
+    tried.other_output = not _close(plain.output, other.output)
+    if tried.verdict in (REPLAYABLE, SIDE_EFFECT) and tried.other_output:
         tried.verdict = SILENT
     return tried
 
@@ -194,9 +198,9 @@ def _joined(report: Report, found: dict[str, _Tried], whole: _Tried, reports, se
         causes.append(_generic("reentrant", found["reentrant"], segment, args, kwargs))
     if report.non_reentrant != REPLAYABLE and not any("non-reentrant" in c.under for c in causes):
         causes.insert(0, _generic("non-reentrant", found["non-reentrant"], segment, args, kwargs))
-    # Where reentrant alone gets gradients wrong, its own causes come before what merely happens twice.
-    if severity(report.non_reentrant) <= severity(SIDE_EFFECT) < severity(report.reentrant):
-        causes.sort(key=lambda c: c.under != _ONLY["reentrant"])
+    if severity(report.reentrant) > severity(report.non_reentrant):  # the worse verdict's own causes come first
+        broken = severity(report.non_reentrant) > severity(SIDE_EFFECT)  # else what both have in common breaks nothing
+        causes.sort(key=lambda c: c.under != _ONLY["reentrant"] and not (broken and c.proven and len(c.under) > 1))
     report.causes = causes
     report.effect = _effects(found) + [line for line in report.effect if line.startswith("operator")]
     if report.non_reentrant == LOUD:
@@ -226,7 +230,13 @@ def _generic(implementation: str, tried: _Tried, segment, args, kwargs) -> Cause
         told = f"otherwise than after the plain run: {', '.join(result.changed[:3])}."
         repair = "keep the write out of the segment, or out of the recomputation."
         return Cause(name, mention(segment, args, kwargs, name) or where, True, told, repair, "state", only)
-    if implementation == "reentrant" and result.outcome == "fine":
+    if tried.other_output and not _asks_for_grad_mode(segment, args, kwargs):
+        told = (
+            "its forward gives another output than the plain run's, from the same state as far as that can be put back."
+        )
+        repair = "look for what changes out of sight (Python's library, a compiled one), or for a race between threads."
+        return Cause("something that cannot be put back has changed", where, False, told, repair, "order", only)
+    if implementation == "reentrant" and tried.other_output:
         told = (
             "the forward gives another output: it asks whether gradients are recorded, and in reentrant's they are not."
         )
@@ -235,6 +245,16 @@ def _generic(implementation: str, tried: _Tried, segment, args, kwargs) -> Cause
     told = f"off by {result.worst:.1e} of their size, for a reason that was not found."
     repair = "cut the segment in halves to find the place, or use the other implementation."
     return Cause("gradients that are not the plain run's", where, True, told, repair, "order", only)
+
+
+def _asks_for_grad_mode(segment, args, kwargs) -> bool:
+    """Does the forward give another output where no gradients are recorded, and the same where they are?"""
+    outputs = []
+    for recorded in (True, True, False):
+        with isolated(segment, *args, **kwargs) as call, torch.set_grad_enabled(recorded):
+            outputs.append([t.detach().clone() for t in tensors_in(segment(*call.args, **call.kwargs))])
+    first, again, unrecorded = outputs
+    return _close(first, again) and not _close(first, unrecorded)
 
 
 def _effects(found: dict[str, _Tried]) -> list[str]:

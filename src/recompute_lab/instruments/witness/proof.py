@@ -211,11 +211,13 @@ class Laboratory:
 
     def lines(self, names: list[str]) -> dict[str, str]:
         """Where a forward writes each of `names`: "file.py:12"."""
+        return self._context.copy().run(self._lines, names)
+
+    def _lines(self, names: list[str]) -> dict[str, str]:
         now = self._state()
         try:
             self.forward.restore()
-            here = self._state()
-            looks = here.fingerprints(names)
+            looks = self._state().fingerprints(names)
             return first_writes(lambda: self._call(Trace()), looks)
         finally:
             now.restore()

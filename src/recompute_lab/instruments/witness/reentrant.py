@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from recompute_lab.instruments.isolation import tensors_in
 from recompute_lab.instruments.state import Snapshot
@@ -57,7 +56,7 @@ class Shared:
 def at_entry(state: Snapshot, args: tuple, kwargs: dict, device_context: bool, shared: Shared) -> Hints:
     hints = Hints(device_context=device_context)
     top = [a for a in args if isinstance(a, torch.Tensor)]
-    arguments = {id(t) for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+    arguments = {id(t) for t in tensors_in((args, kwargs))}
     if torch.is_grad_enabled() and not any(t.requires_grad for t in top):
         hints.frozen_input = bool(state.parameters())
         nested = [f"args[{i}]" for i, a in enumerate(args) if not isinstance(a, torch.Tensor) and _wants_grad(a)]
@@ -183,7 +182,7 @@ def causes(hints: Hints, proven: bool = False) -> list[tuple[str, Cause]]:
 
 
 def _wants_grad(value) -> bool:
-    return any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves(value))
+    return any(t.requires_grad for t in tensors_in(value))
 
 
 def _has_grad_hooks(tensor: torch.Tensor) -> bool:

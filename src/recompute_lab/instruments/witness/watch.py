@@ -64,6 +64,7 @@ class Call:
     casts_again: int = 0
     hints: reentrant.Hints = field(default_factory=reentrant.Hints)
     raised: str = ""
+    unwatched: str = ""
     proof: Proof | None = None
     proof_of: frozenset[str] = frozenset()
     number: int | None = None
@@ -135,14 +136,17 @@ class Witness:
             report = conclude.report_of(call)
         except Exception as failed:  # a diagnosis must not end somebody's run
             report = Report(call.label, notes=[f"the witness failed: {type(failed).__name__}: {failed}"])
+        self._enter(call, report)
+        if error is not None:
+            error.add_note(str(report))
+        call.found = None
+
+    def _enter(self, call: Call, report: Report) -> None:
         with self._lock:
             if call.number is None:
                 call.number = len(self._reports)
                 self._reports.append(report)
             self._reports[call.number] = report
-        if error is not None:
-            error.add_note(str(report))
-        call.found = None
 
     def _proven(self, call: Call) -> Proof | None:
         items = conclude.items_of(call.differs)
@@ -181,7 +185,11 @@ class _Forward:
         call = self._call
         found = _local(sys._getframe(1), "new_frame")
         call._frame = weakref.ref(found[0]) if found else None
-        call.before = Snapshot.within(self._witness._most_bytes, call.segment, call.args, call.kwargs)
+        try:
+            call.before = Snapshot.within(self._witness._most_bytes, call.segment, call.args, call.kwargs)
+        except Exception as failed:  # a lazy layer, say: a diagnosis must not end somebody's run
+            call.unwatched = f"this call was not watched: {failed}"
+            return
         call.thread = threading.get_ident()
         modes = [m for m in torch.overrides._get_current_function_mode_stack() if isinstance(m, DeviceContext)]
         autocast = autocast_now()
@@ -196,6 +204,8 @@ class _Forward:
 
     def __exit__(self, kind, error, traceback) -> None:
         call = self._call
+        if call.unwatched:
+            return
         self._modes.close()
         call.casts = self._counter.casts if self._counter else None
         call.seconds = time.perf_counter() - self._began
@@ -215,6 +225,8 @@ class _Recomputation:
 
     def __enter__(self) -> None:
         call = self._call
+        if call.unwatched:
+            return
         call.recomputed += 1
         call.differs = conclude.differences(call.before)
         call.found = call.before  # where nothing differs, it is the same state
@@ -233,6 +245,9 @@ class _Recomputation:
 
     def __exit__(self, kind, error, traceback) -> None:
         call = self._call
+        if call.unwatched:
+            self._witness._enter(call, Report(call.label, notes=[call.unwatched]))
+            return
         self._modes.close()
         if self._counter:
             call.casts_again = self._counter.casts - call.casts

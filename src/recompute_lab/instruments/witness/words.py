@@ -41,6 +41,8 @@ def label(group: tuple, names: Iterable[str]) -> str:
         return f"spectral norm's power iteration ({told})"
     if kind == "random stream":
         return _STREAMS.get(group[1], f"random stream {group[1]} (Generator)")
+    if group[1].rpartition(".")[2] == "__class__":
+        return f"{group[1]} (the module was given another class)"
     return group[1]
 
 

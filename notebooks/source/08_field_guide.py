@@ -1,0 +1,485 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 08 · The field guide
+#
+# A run has died in backward with a `CheckpointError`, or it goes on and does not learn. The segment is not yours, the model has forty of
+# them, and the deadline is tonight. This lesson is for that hour: what you see, which of eight root causes it comes from, and what
+# mends it. An instrument, the *witness*, rides along and names the cause; you learn how it proves what it says, and what it cannot see.
+#
+# **You will be able to**
+# - say for a symptom, an error's text or none at all, which root causes are left, and find the one by experiment;
+# - read a witness's report, and check its proof by hand: put all back, then leave one thing out;
+# - name three kinds of code for which reentrant is right and non-reentrant is not.
+#
+# **Time** 75 minutes, a third of them for the six unknown segments. **You need** PyTorch: modules, `backward`. If your run has just
+# crashed, this is the lesson to begin with; 01, 04 and 05 tell more of single causes. The outputs are stored: to predict before you
+# see, choose *Edit → Clear Outputs of All Cells* first. After a restart, go on with *Run → Run All Above Selected Cell*.
+#
+# **The words.** A *segment* is a part of the model that is checkpointed. Its *forward* throws away the *saved tensors* that backward
+# would need; the *recomputation*, a second run of that forward during backward, brings them back; *early stop* leaves it as soon as it
+# has them all. The *plain run*, or baseline, is the same step without checkpointing. **Reentrant** and **non-reentrant** (`use_reentrant=True`,
+# `=False`) are torch's two implementations. *Loud*: something raises. *Silent*: gradients are wrong or missing, and nothing raises.
+# *Replayable*: neither. A *step* is what a training loop does once: a forward, a backward, and what stands between.
+
+# %% tags=["nbval-ignore-output"]
+import platform
+
+import torch
+
+print("python", platform.python_version(), "| torch", torch.__version__)
+
+# %%
+import inspect
+from collections import Counter
+from functools import partial
+from torch import nn
+from torch.utils.checkpoint import CheckpointError, checkpoint
+from recompute_lab import Witness, assert_replayable, examine, same_bits
+from recompute_lab.instruments.state import Snapshot
+from recompute_lab.lessons import field_guide as guide
+from recompute_lab.lessons.field_guide import check, hint
+from recompute_lab.specimens import other_world, own_arguments, swapped_weights
+from recompute_lab.specimens.steps import power
+from recompute_lab.views import field_guide as draw
+from recompute_lab.views.style import show
+
+print("ready")
+
+# %% [markdown]
+# ## 1 · One crash, one report
+#
+# Somebody's attention, and somebody's training step. It has run for weeks; since it is checkpointed, it dies in its first backward.
+# torch's advice is to set `debug=True`.
+#
+# **Predict.** Which line is it? And how many lines does `debug=True` print about this one small segment: 20, 200, or thousands?
+#
+# The second way is to let a witness ride along: `context_fn=witness.context_fn`, and nothing else. If checkpointing raises, it attaches
+# its report to the error, as a note, which Python prints under the message.
+
+# %%
+print(inspect.getsource(own_arguments.Biased.forward))
+print(inspect.getsource(own_arguments.Biased.take))
+lengths = {}
+for way in ({"debug": True}, {"context_fn": Witness().context_fn}):
+    try:
+        own_arguments.Popped().step(partial(checkpoint, use_reentrant=False, **way))
+    except CheckpointError as error:
+        told = getattr(error, "__notes__", None) or [str(error)]
+        lengths[min(way)] = len(told[0].splitlines())
+        message = str(error).splitlines()[:3]
+print(*message, told[0], sep="\n")
+print("debug=True prints more than 1,000 lines:", lengths["debug"] > 1000)
+
+# %% [markdown]
+# `extras.pop` takes the bias out of the dict, and checkpointing keeps the dict itself, not a copy: the recomputation is given one
+# without a bias. It multiplies once less, and saves a tensor less.
+#
+# How to read it. **LOUD** is the verdict on the run that was watched. The line below has both: what was seen of the implementation that ran,
+# and what the other one *would be*: here silent, which is worse. Then the causes, the first one to look at first: what differs, by the name
+# that the code has for it, with its line; *proven* or *suspected*; what happens; a repair. The effects say what it came to.
+#
+# ## 2 · How it proves
+#
+# At the forward's entry the witness takes down all that the segment can reach: weights, buffers, attributes, arguments, closures, globals,
+# random streams, torch's switches. At the recomputation's entry it compares. What differs is a *suspect*: much of it may be harmless.
+# So it runs the segment again, on the forward's world, with one suspect at a time left as the recomputation found it.
+#
+# Below is a layer with dropout and a schedule, and what its training loop does after each forward.
+#
+# **Predict.** Which of the three lines in `logged` have to be undone for the recomputation to do what the forward did?
+
+# %%
+print(inspect.getsource(other_world.Sharpened.forward))
+print(inspect.getsource(other_world.logged))
+torch.manual_seed(0)
+layer, x = other_world.Sharpened(), torch.randn(32, 16, requires_grad=True)
+forward = Snapshot(layer, x)  # what can be reached, the random streams too, taken down
+first = layer(x)
+other_world.logged(layer)
+recomputation = Snapshot(layer, x)
+suspects = forward.changes()
+for left in [(), *[(suspect,) for suspect in suspects]]:
+    forward.restore(keep=left)
+    same = same_bits(layer(x), first)
+    print(f"all put back but {', '.join(left) or 'nothing':<18} as the forward: {same}")
+    recomputation.restore()
+forward.restore()
+
+# %%
+print(examine(layer, x, between=other_world.logged))
+
+# %% [markdown]
+# Six suspects, two causes: dropout's mode and the temperature. `seen` is not read; and a linear layer's mode means nothing to it. With
+# everything put back the segment does what the forward did, so there is nothing else: that is the whole proof. `examine` does it
+# for you, for one segment: it runs both implementations, and `between` stands for what the caller does before backward.
+#
+# Two limits. Where it takes two changes together to do harm, to put back either is enough: leaving out one thing at a time would find none,
+# and the witness, which leaves out more and more, names one of the two. And what could not be taken down cannot be put back: section 8.
+#
+# ## 3 · Eight root causes
+#
+# By how often they came up in about 110 public failure reports, though the first is owed to reentrant having been the default for long:
+#
+# 1. **The segment is cut off from the graph around it.** Reentrant only: it joins the graph as one operation of its tensor arguments.
+# 2. **The forward writes state** and reads it: a cache, a running estimate, a counter (lesson 05).
+# 3. **The recomputation sees another world**: a flag, a hook, the active adapter, a closed context, a closure's variable.
+# 4. **The forward changes its own arguments**: a dict, a list, a tensor in place.
+# 5. **Randomness that torch does not replay**: NumPy, Python, a generator of one's own (lesson 04).
+# 6. **The weights are others**: an optimizer was faster, a shard is no longer gathered.
+# 7. **Another kernel, route or rounding** (lessons 01 and 02).
+# 8. **The agreement on saved tensors is broken.** Non-reentrant only.
+#
+# 2 to 6 in one sentence: *what is checkpointed is not a function of its arguments.*
+#
+# Below are fourteen faults. **Predict**, from the list alone: under which numbers is reentrant right and non-reentrant wrong, and under
+# which is it the reverse? Which of the fourteen raise under both?
+
+# %%
+rows, columns = guide.rows(), ("reentrant", "non-reentrant")
+message = "Reentrant is silent in eight of fourteen, non-reentrant in five."
+show(draw.outcomes(rows, guide.ROOT_CAUSES, columns), message)
+for i, column in enumerate(columns):
+    print(f"{column:<14}", dict(sorted(Counter(row.cells[i][0] for row in rows).items())))
+
+# %% [markdown]
+# What follows is one page for each: symptom, report, repair. The repaired step is compared with the plain run, bit for bit, under both
+# implementations.
+#
+# ### Root cause 1: cut off
+#
+# Fine-tuning with a frozen embedding, and a network whose layers take all earlier features as one list.
+#
+# **Predict.** Who gets no gradient? Who tells you? In the second model, does the `stem`, which is not checkpointed, get the right one?
+
+# %%
+for name in ("frozen embedding", "features in a list"):
+    print(f"{name}\n{guide.sheet(name)}\n")
+lost = guide.found("features in a list")["reentrant"].divergence
+right = sum(row.equal for row in lost.rows if "stem" in row.name)
+print("of the stem's gradients right:", right, "of 2")
+
+# %% [markdown]
+# Reentrant warns where *no* argument requires grad, and goes on: the head learns, the block does not. The stem's gradient is
+# wrong, too: what should have come back through the layers is missing. Look into `.grad` after the first backward of a new
+# setup: `[n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]` is the shortest test there is.
+#
+# The report says *suspected*: the witness rides along in a non-reentrant run, and says what reentrant *would be*.
+#
+# ### Root cause 3: another world
+#
+# Two tasks with an adapter each, and a loop over layers.
+#
+# **Predict.** Which adapter gets a gradient, in each implementation? In the loop, which layers do?
+
+# %%
+print(inspect.getsource(other_world.TwoTasks.adapted))
+print(inspect.getsource(other_world.InALoop.step))
+for name in ("adapter switched", "closure in a loop"):
+    print(f"{name}\n{guide.sheet(name)}\n")
+
+# %% [markdown]
+# Reentrant recomputes *and builds the graph* in backward: whoever is active then gets all the gradient, the others none. Non-reentrant keeps
+# the forward's graph, so each weight gets a gradient, computed from the wrong saved tensors. No check of either sees it: all shapes agree.
+#
+# Here belong a mode, a hook, a context that has been left, an environment variable. The repair is always the same: make it an argument,
+# or let what sets it stand inside of the segment.
+#
+# ### Root cause 4: its own arguments
+#
+# You have seen the dict. The second one adds a position to its input *in place*, to save a copy.
+#
+# **Predict.** Without checkpointing autograd has no objection. Does it have one with it, and when?
+
+# %%
+print(inspect.getsource(own_arguments.Positioned.forward))
+print(guide.sheet("argument in place"))
+
+# %% [markdown]
+# Both raise, each in its own words, and here autograd's own guard is what saves you: the argument was saved for the recomputation, and its version
+# has changed. The witness has nothing to say: the error comes *before* the second run begins. (A list, a dict, an iterator, or `x.data` have no version.)
+#
+# ### Root cause 6: the weights are others
+#
+# A weight that is whole only while somebody has gathered it. And an adversarial pair, whose critic takes its step between the
+# generator's forward and its backward.
+#
+# **Predict.** The second one is a mistake that everybody has made once. What does the plain run say to it? What does checkpointing?
+
+# %%
+print(inspect.getsource(swapped_weights.Gathered.through))
+for name in ("weight gathered", "critic steps first"):
+    print(f"{name}\n{guide.sheet(name)}\n")
+
+# %% [markdown]
+# The first raises an error of the forward's own, about shapes, in the middle of backward: read the traceback from below until
+# you find your own `forward`; it is the recomputation. The second is the one to remember: **checkpointing takes a safety net away.**
+# The plain run has saved the critic's weights and refuses; a checkpointed segment has saved none, and computes with what it finds.
+#
+# ### Root cause 7: another kernel. And 2 and 5, in short
+#
+# `with sdpa_kernel(SDPBackend.MATH):` around the forward, and backward outside of it. Both kernels compute the same attention. The two
+# root causes that have lessons of their own come after it, one page each.
+#
+# **Predict** for the first: who raises, and why does the other one not?
+
+# %%
+for name in ("kernel chosen outside", "cache that grows", "masks from NumPy"):
+    print(f"{name}\n{guide.sheet(name)}\n")
+
+# %% [markdown]
+# Reentrant recomputes and goes backward through the same second run: another kernel, the same function. Non-reentrant needs what the *forward's*
+# graph has asked for, and another kernel saves other tensors. Here the choice is a switch, so it could be put back, and is proven. Where two
+# runs from one state differ (a race, lesson 01), the report says that instead, and names the first value that came out otherwise.
+#
+# ## 4 · Where reentrant is the right one
+#
+# Non-reentrant rests on an agreement: each saved tensor is handed out *once*; the recomputation may be left by an *exception*; what is recomputed is
+# what went through *save_for_backward*. Three pieces of ordinary code do not keep it.
+#
+# **Predict** for each: loud or silent? (In the third, two layers share two workspaces, and take the next one in turn.)
+
+# %%
+from recompute_lab.specimens.saved_protocol import Gate, Swish, WithFallback
+
+for part in (Swish.backward, WithFallback.forward, Gate):
+    print(inspect.getsource(part))
+for name in ("unpacked twice", "early stop swallowed", "tensor on ctx"):
+    print(f"{name}\n{guide.sheet(name)}\n")
+
+# %% [markdown]
+# Early stop is an exception, and `except Exception` catches it: the fallback runs in the middle of backward. The third is silent: an
+# attribute of `ctx` is neither freed nor recomputed, and so reads what was last written into its memory. Under reentrant the
+# gradients of all three are right, since there the second run makes a graph, and a `ctx`, of its own. All three should be mended all the same;
+# but if they are in a library of somebody else's, `use_reentrant=True` is an answer, as it is for a kernel that is chosen at random.
+#
+# ## 5 · From symptom to root cause
+#
+# The chart asks what can be *tried*, in this order: who is wrong, then one treatment at a time. It has an executable form,
+# `recompute_lab.instruments.root_cause`, which answers each question by an experiment; below it is asked about all fourteen.
+
+# %%
+message = "Who is wrong? Then treat one thing at a time, and see what makes the step right."
+show(draw.chart(guide.STEPS, guide.ROOT_CAUSES, guide.SEEN), message)
+print(guide.chart_in_words(), "\n")
+for _, seen, causes in guide.SYMPTOMS:
+    print(f"{seen:<56} {', '.join(map(str, causes))}")
+agree = [guide.charted(one).number == one.cause for one in guide.EVERYTHING]
+print("\nthe chart leads to the root cause in", sum(agree), "of", len(agree))
+
+# %% [markdown]
+# The error's text is a first hint only: a different number of tensors can come from six of the eight. *Who is wrong* says more. That takes
+# the plain run: one step without checkpointing, from the same weights, batch and seeds, whose gradients you compare.
+#
+# ## 6 · Riding along
+#
+# One witness can watch all segments of a model, for as long as you like. It copies what a segment can reach (up to 64 MiB), compares what
+# both passes saved, and runs a segment some more times only where something differed. Three blocks, twenty steps; the one in the middle comes in over its first hundred calls.
+#
+# **Predict.** How many reports are there, and how many of them are silent?
+
+# %%
+from recompute_lab.specimens.counters import WarmedUp
+from recompute_lab.specimens.steps import Block
+
+torch.manual_seed(0)
+blocks, witness = nn.ModuleList([Block(), WarmedUp(), Block()]), Witness()
+optimizer = torch.optim.SGD(blocks.parameters(), lr=0.1)
+for _ in range(20):
+    h = x
+    for block in blocks:
+        h = checkpoint(block, h, use_reentrant=False, context_fn=witness.context_fn)
+    optimizer.zero_grad()
+    power(h).backward()
+    optimizer.step()
+print(dict(Counter(report.non_reentrant for report in witness.reports)))
+print("\n".join(str(witness.report()).splitlines()[:6]))
+
+# %% [markdown]
+# Sixty reports, of which every third is a block that computes something else the second time, and nothing in the run would have told. Better
+# than to find it in a run is a test that does not let it in: `assert_replayable`, in a test suite, on each block with an input of its own.
+
+# %%
+def test_every_block_can_be_replayed(block):
+    assert_replayable(block, torch.randn(32, 16, requires_grad=True))
+
+for block in blocks:
+    try:
+        test_every_block_can_be_replayed(block)
+        print(f"{type(block).__name__:<10} passes")
+    except AssertionError as failure:
+        print(f"{type(block).__name__:<10} fails: {str(failure).splitlines()[2].strip()}")
+
+# %% [markdown]
+# ## 7 · Two public models
+#
+# From the `transformers` package (`make lab` installs it), tiny and with random weights; nothing is downloaded. **Mixtral** is a mixture of experts; its loss has a term that
+# keeps the experts' load balanced, made of what the routers have put out. Hooks in the layers collect that on the way. The layers are
+# checkpointed by the model itself. **Wav2Vec2** masks some of its frames at random, as augmentation. Say it is one segment of a larger model.
+#
+# **Predict.** Mixtral under reentrant: is its loss right? Does the balance term have a graph? Wav2Vec2: does dropout's rule, that
+# torch's stream is replayed, hold for its masks?
+
+# %%
+from recompute_lab.instruments.steps import IMPLEMENTATIONS, outcomes
+from recompute_lab.specimens.public_models import Mixtral, Wav2Vec2, Wav2Vec2Told
+
+for share in (1.0, 0.001):
+    for name, result in outcomes(partial(Mixtral, share)).items():
+        model = Mixtral(share)
+        model.step(IMPLEMENTATIONS[name])
+        graph, loss = model.output.aux_loss.requires_grad, result.loss_off < 1e-5
+        routers = max(r.error for r in result.divergence.rows if "mlp.gate" in r.name)
+        print(f"balance term times {share:<5} {name:<13} loss right: {loss},", end=" ")
+        print(f"term has a graph: {graph}, routers off by {routers:.1f}")
+ridden = guide.worst_of(guide.watched(Mixtral))
+print("the witness, riding along: reentrant would be", ridden.reentrant, end=": ")
+print(ridden.causes[0].name)
+
+# %%
+for kind in (Wav2Vec2, Wav2Vec2Told):
+    result = outcomes(kind)["non-reentrant"]
+    errors = {row.name: row.error for row in result.divergence.rows}
+    right = max(errors["model.masked_spec_embed"], result.loss_off) < 1e-5
+    told = guide.worst_of(guide.watched(kind)).causes[0].name if not right else "nothing"
+    print(f"{kind.__name__:<12} right: {right}; the witness names: {told}")
+
+# %% [markdown]
+# Mixtral's loss is right to the last bit, the term is *in* it, and reaches no router: reentrant's forward runs without gradients, so
+# what a hook collects there has no graph. The witness saw a tensor with a history stay behind where no `return` had put it. With the
+# default factor, 0.001, the routers of this tiny model are off by a fifth; nothing shows but that some day the experts are used
+# unequally. It is root cause 1 by a side door: what leaves a segment otherwise than by `return`. The repair: `use_reentrant=False`.
+#
+# Wav2Vec2 draws its masks with NumPy, which nobody rewinds: root cause 5. The repair is an argument that the model already has:
+# `mask_time_indices`, drawn outside.
+#
+# ## Exercises
+#
+# **1.** Six training steps that are right without checkpointing. Read them, and say for each: the root cause's number; a name for what
+# differs (a word of the source, or what Python calls the thing); the verdicts under reentrant and under non-reentrant: "right", "silent" or "loud". Each cause
+# occurs once at most. Hints: `hint.diagnose()` in a cell of your own, and again for the next one.
+
+# %%
+from recompute_lab.specimens.unknown_segments import UNKNOWN, Scaled, Steered, source, steering
+
+for letter in UNKNOWN:
+    print(f"# {letter}\n\n{source(letter)}\n")
+
+# %% tags=["solution"]
+answer = {
+    ### BEGIN SOLUTION
+    "A": (1, "Chosen", "silent", "right"),
+    "B": (3, "hook", "silent", "loud"),
+    "C": (4, "scales", "silent", "silent"),
+    "D": (6, "weights", "silent", "loud"),
+    "E": (7, "is_grad_enabled", "silent", "right"),
+    "F": (8, "Exception", "right", "loud"),
+    ### STUB
+    # **dict.fromkeys("ABCDEF", (..., ..., ..., ...)),
+    ### END SOLUTION
+}
+check.diagnose(answer)
+
+# %% [markdown]
+# Then with the witness, which rides along in each of the six. **Predict:** which one does it not see, and which one can it not put a name to?
+
+# %%
+for letter in UNKNOWN:
+    told = guide.told_of(letter)
+    named = guide.shortened(told.causes[0].name, 46) if told.causes else "nothing"
+    verdicts = f"reentrant {told.reentrant}, non-reentrant {told.non_reentrant}"
+    print(f"{letter}  sees it: {guide.seen_by_the_witness(letter)!s:<6} {verdicts:<45} {named}")
+examined = examine(UNKNOWN["E"]().thrifty, x)
+print(f"E, examined: reentrant {examined.reentrant}, {examined.causes[0].name}")
+
+# %% [markdown]
+# ## 8 · What the witness cannot see
+#
+# - **What would happen under reentrant, beyond what it can tell without running it**, E: it rides along in non-reentrant, whose forward has
+#   gradients on. `examine` runs both.
+# - **What cannot be copied**, C: it sees that another value was saved, and names the line; an iterator cannot be taken back, nor can open files,
+#   another process, or what a compiled library keeps for itself. So nothing is proven.
+# - **An error before the second run begins**: no report (`x += position`, above).
+# - **A plain run that is wrong.** That two passes agree does not say that either is right.
+# - **What it may not do**: in a process group of several ranks it runs no experiments, and only suspects; of state beyond 64 MiB it
+#   can tell that it changed, not prove that it matters.
+#
+# *Not found* is not *not there*. The last word has the comparison with the plain run.
+#
+# **2.** Repair B. Write its step anew: still checkpointed by `run(segment, *args)`, right under both implementations, and without a trace
+# of steering afterwards. Return `loss.detach()`.
+#
+# **3.** Repair C in the same way, in the cell after it. `self.deep(x, scales)` takes an iterator.
+
+# %% tags=["solution"]
+class SteeredRight(Steered):
+    def step(self, run):
+        ### BEGIN SOLUTION
+        def steered(x):
+            with steering(self.block.up, self.gain):
+                return self.block(x)
+
+        loss = power(run(steered, self.stem(self.rows)))
+        loss.backward()
+        return loss.detach()
+        ### END SOLUTION
+
+
+check.repair_steered(SteeredRight)
+
+# %% tags=["solution"]
+class ScaledRight(Scaled):
+    def step(self, run):
+        ### BEGIN SOLUTION
+        scales = [0.5**depth for depth in range(3)]
+        loss = power(run(lambda x: self.deep(x, iter(scales)), self.stem(self.rows)))
+        loss.backward()
+        return loss.detach()
+        ### END SOLUTION
+
+
+check.repair_scaled(ScaledRight)
+
+# %% [markdown]
+# ## Recap
+#
+# Answer aloud, then open.
+#
+# <details><summary>A checkpointed run has a loss that falls, and a block that does not learn. What do you look at first?</summary>
+#
+# Which parameters have `.grad` None, and which implementation it is. Under reentrant: does any argument of the block require grad, is each
+# tensor an argument or an output of its own, and does anything leave the block otherwise than by `return`?
+# </details>
+#
+# <details><summary>How can a difference between the two passes be proven to be the cause?</summary>
+#
+# Put everything that differed back and run the segment: it must do what the forward did. Then leave one thing at a time as the recomputation
+# found it: what can be left so without a difference is no cause. What has to be put back is one.
+# </details>
+#
+# <details><summary>From lesson 03: a recomputation saves one tensor more than the forward. What does non-reentrant say, and why is that no
+# comfort for a diagnosis by error messages?</summary>
+#
+# Nothing, with early stop on: it leaves as soon as it has as many as the forward saved. So the same fault is loud or silent by the direction
+# in which it goes, and the absence of an error says nothing.
+# </details>
+#
+# **Not shown**: several processes (a block that is used twice, under data-parallel training and reentrant, marks its gradients ready twice),
+# compiled segments, pipelines that run forward and backward in different threads, GPUs.
+#
+# ## References
+#
+# - PyTorch documentation: `torch.utils.checkpoint` (the list of differences between the implementations; `debug`, `early_stop`, `context_fn`).
+# - PyTorch documentation: `torch.autograd.graph.saved_tensors_hooks`; *Extending PyTorch* (`save_for_backward`, what belongs on `ctx`).
+# - T. Chen, B. Xu, C. Zhang, C. Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174, 2016.
+# - A. Zeller, R. Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", *IEEE TSE* 28(2), 2002: leave out what is not needed.
