@@ -60,7 +60,10 @@ def at_entry(state: Snapshot, args: tuple, kwargs: dict, device_context: bool, s
     if torch.is_grad_enabled() and not any(t.requires_grad for t in top):
         hints.frozen_input = bool(state.parameters())
         nested = [f"args[{i}]" for i, a in enumerate(args) if not isinstance(a, torch.Tensor) and _wants_grad(a)]
-        hints.hidden_in_containers = nested + [f"{key}=" for key, value in kwargs.items() if _wants_grad(value)]
+        nested += [f"{key}=" for key, value in kwargs.items() if _wants_grad(value)]
+        # functools.partial is how keywords reach the reentrant implementation, which takes none.
+        bound = [n for n, t in state.tensors.items() if t.requires_grad and n.startswith("keywords[") and n[-1] == "]"]
+        hints.hidden_in_containers = nested + bound
     for name, tensor in state.tensors.items():
         if id(tensor) in arguments:
             continue
