@@ -1090,3 +1090,12 @@ class QuasiRandom(nn.Module):
 @fault(r"points", SILENT, SILENT)
 def quasi_random_points():
     return QuasiRandom(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+def weight_cut_to_its_shard(segment, args, output):
+    segment.weight.data = segment.weight.data[:2].clone()
+
+
+@fault(r"weight", LOUD, LOUD, between=weight_cut_to_its_shard)
+def weight_no_longer_gathered():
+    return nn.Linear(4, 4), (torch.randn(3, 4, requires_grad=True),)

@@ -97,6 +97,8 @@ def report_of(call) -> Report:
     # The reentrant implementation does not ask what was saved: to it, another rounding is all there is.
     off = matters and (proof.off is None or proof.off > ROUNDING)
     shared = SILENT if off or (parted and not right) else SIDE_EFFECT if twice else REPLAYABLE
+    if _own_error(call):
+        shared = LOUD
     only = reentrant.causes(call.hints) + _collected(call, proof)
     report = Report(
         call.label,
@@ -110,6 +112,14 @@ def report_of(call) -> Report:
     streams = {n for n, kind in (call.differs | call.again).items() if kind == "random stream"}
     report.drawn = sorted(n for n in streams if not words.is_torchs_stream(n))
     return report
+
+
+def _own_error(call) -> bool:
+    """Did the segment's own code raise when it ran again? It would under either implementation."""
+    ended = call.recomputation.ended
+    return (
+        bool(call.raised) and not call.stop_swallowed and ended not in ("returned", "stopped early", "CheckpointError")
+    )
 
 
 def _state(call, proof: Proof) -> list[Cause]:

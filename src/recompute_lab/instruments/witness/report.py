@@ -14,7 +14,7 @@ _MEANING = {
     SIDE_EFFECT: "gradients are right, but something happens twice",
     SILENT: "gradients are wrong, and nothing raises",
     LOUD: "it raises",
-    "not run": "neither ran",
+    "not run": "no verdict",
 }
 _LINES, _COLUMNS = 15, 100
 
