@@ -30,7 +30,9 @@
 # would need; the *recomputation*, a second run of that forward during backward, brings them back; *early stop* leaves it as soon as it
 # has them all. The *plain run*, or baseline, is the same step without checkpointing. **Reentrant** and **non-reentrant** (`use_reentrant=True`,
 # `=False`) are torch's two implementations. *Loud*: something raises. *Silent*: gradients are wrong or missing, and nothing raises.
-# *Replayable*: neither. A *step* is what a training loop does once: a forward, a backward, and what stands between.
+# *Side effect*: gradients are right, but something that the forward writes is written twice. *Replayable*: none of these. A *step* is
+# what a training loop does once: a forward, a backward, and what stands between. An *operator* is one call of a torch function. *Off by
+# 0.5*: the difference from the plain run's gradient has half that gradient's norm, in the worst tensor.
 
 # %% tags=["nbval-ignore-output"]
 import platform
@@ -83,7 +85,8 @@ print("debug=True prints more than 1,000 lines:", lengths["debug"] > 1000)
 
 # %% [markdown]
 # `extras.pop` takes the bias out of the dict, and checkpointing keeps the dict itself, not a copy: the recomputation is given one
-# without a bias. It multiplies once less, and saves a tensor less.
+# without a bias. It multiplies once less, and saves a tensor less. (`args[1]` is the segment's second argument, `extras`. At the fifth
+# operator, the multiplication by `slope` is missing.)
 #
 # How to read it. **LOUD** is the verdict on the run that was watched. The line below has both: what was seen of the implementation that ran,
 # and what the other one *would be*: here silent, which is worse. Then the causes, the first one to look at first: what differs, by the name
@@ -122,7 +125,8 @@ print(examine(layer, x, between=other_world.logged))
 # %% [markdown]
 # Six suspects, two causes: dropout's mode and the temperature. `seen` is not read; and a linear layer's mode means nothing to it. With
 # everything put back the segment does what the forward did, so there is nothing else: that is the whole proof. `examine` does it
-# for you, for one segment: it runs both implementations, and `between` stands for what the caller does before backward.
+# for you, for one segment: it runs both implementations, and `between` stands for what the caller does before backward. (It takes the
+# modes together, as `eval()` sets them; the table shows that dropout's is the one.)
 #
 # Two limits. Where it takes two changes together to do harm, to put back either is enough: leaving out one thing at a time would find none,
 # and the witness, which leaves out more and more, names one of the two. And what could not be taken down cannot be put back: section 8.
@@ -153,7 +157,8 @@ for i, column in enumerate(columns):
     print(f"{column:<14}", dict(sorted(Counter(row.cells[i][0] for row in rows).items())))
 
 # %% [markdown]
-# What follows is one page for each: symptom, report, repair. The repaired step is compared with the plain run, bit for bit, under both
+# Only non-reentrant is wrong in the three of number 8 and the one of number 7; only reentrant in the two of number 1. Two raise under
+# both: *argument in place* and *weight gathered*. What follows is one page for each: symptom, report, repair. The repaired step is compared with the plain run, bit for bit, under both
 # implementations.
 #
 # ### Root cause 1: cut off
@@ -190,7 +195,8 @@ for name in ("adapter switched", "closure in a loop"):
 
 # %% [markdown]
 # Reentrant recomputes *and builds the graph* in backward: whoever is active then gets all the gradient, the others none. Non-reentrant keeps
-# the forward's graph, so each weight gets a gradient, computed from the wrong saved tensors. No check of either sees it: all shapes agree.
+# the forward's graph, so each weight gets a gradient, computed from the wrong saved tensors. In the loop, reentrant gives the last layer
+# a gradient and the first two none. No check of either sees it: all shapes agree.
 #
 # Here belong a mode, a hook, a context that has been left, an environment variable. The repair is always the same: make it an argument,
 # or let what sets it stand inside of the segment.
@@ -206,8 +212,9 @@ print(inspect.getsource(own_arguments.Positioned.forward))
 print(guide.sheet("argument in place"))
 
 # %% [markdown]
-# Both raise, each in its own words, and here autograd's own guard is what saves you: the argument was saved for the recomputation, and its version
-# has changed. The witness has nothing to say: the error comes *before* the second run begins. (A list, a dict, an iterator, or `x.data` have no version.)
+# Both raise, each in its own words. Non-reentrant raises before the second run: the argument that it keeps has another version, and
+# autograd's own guard is what saves you. The witness has nothing to say, since no second run begins. Reentrant raises in the second
+# run: there its input is a leaf, and `x +=` on a leaf is forbidden. (A list, a dict, an iterator, or `x.data` have no version.)
 #
 # ### Root cause 6: the weights are others
 #
@@ -355,9 +362,9 @@ for kind in (Wav2Vec2, Wav2Vec2Told):
     print(f"{kind.__name__:<12} right: {right}; the witness names: {told}")
 
 # %% [markdown]
-# Mixtral's loss is right to the last bit, the term is *in* it, and reaches no router: reentrant's forward runs without gradients, so
+# Mixtral's loss is right (to five digits), the term is *in* it, and reaches no router: reentrant's forward runs without gradients, so
 # what a hook collects there has no graph. The witness saw a tensor with a history stay behind where no `return` had put it. With the
-# default factor, 0.001, the routers of this tiny model are off by a fifth; nothing shows but that some day the experts are used
+# default factor, 0.001, the gradients of the routers are off by a fifth; nothing shows but that some day the experts are used
 # unequally. It is root cause 1 by a side door: what leaves a segment otherwise than by `return`. The repair: `use_reentrant=False`.
 #
 # Wav2Vec2 draws its masks with NumPy, which nobody rewinds: root cause 5. The repair is an argument that the model already has:
@@ -415,6 +422,8 @@ print(f"E, examined: reentrant {examined.reentrant}, {examined.causes[0].name}")
 #   can tell that it changed, not prove that it matters.
 #
 # *Not found* is not *not there*. The last word has the comparison with the plain run.
+#
+# ## Exercises, continued
 #
 # **2.** Repair B. Write its step anew: still checkpointed by `run(segment, *args)`, right under both implementations, and without a trace
 # of steering afterwards. Return `loss.detach()`.

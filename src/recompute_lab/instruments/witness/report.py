@@ -70,7 +70,10 @@ class Report:
 
     def __str__(self) -> str:
         """At most 15 lines of at most 100 columns."""
-        lines = [f"{self.segment}: {self.verdict.upper()} ({_MEANING[self.verdict]})"]
+        meaning = _MEANING[self.verdict]
+        if self.watched and severity(self.reentrant) > severity(self.non_reentrant):
+            meaning = f"as it ran; reentrant would be {self.reentrant}"
+        lines = [f"{self.segment}: {self.verdict.upper()} ({meaning})"]
         would = "reentrant would be" if self.watched else "reentrant"
         lines.append(f"  non-reentrant: {self.non_reentrant}    {would}: {self.reentrant}")
         tail = [f"  effect: {line}" for line in self.effect] + [f"  note: {line}" for line in self.notes]

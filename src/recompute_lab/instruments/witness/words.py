@@ -87,10 +87,15 @@ def read(group: tuple, name: str, own: bool) -> tuple[str, str]:
             f"the closure looks {last} up when it runs: by then it stands for something else.",
             f"bind it when the segment is made: lambda x, {last}={last}: ...",
         )
+    if own and name.startswith(("args[", "kwargs[")):
+        return (
+            f"the forward changes {name}, which it was given: the recomputation is given it changed.",
+            "read the argument only, or copy it first inside the segment: extras = dict(extras), x = x.clone().",
+        )
     if own:
         return (
             f"the forward writes {name} and reads it: the recomputation finds it changed.",
-            "rewind it for the recomputation (repairs.replay.state_replayed), or keep it out of the segment.",
+            "rewind it for the recomputation (recompute_lab.repairs.replay), or keep it out of the segment.",
         )
     return (
         f"{name} was changed between the passes, and the recomputation reads it.",
@@ -102,5 +107,5 @@ def written_twice(group: tuple, names: Iterable[str]) -> tuple[str, str]:
     """(what happens, the repair) where nothing reads it, but it is written by both passes."""
     told = f"written by the forward, and again by the recomputation: {few(names)}."
     if group[0] in ("statistics", "buffer"):
-        return told, "spare the buffers in the recomputation (repairs.suppress.buffers_spared), or move the boundary."
-    return told, "write it outside the segment, or `if not recomputing()` (repairs.recomputation)."
+        return told, "spare the buffers in the recomputation (recompute_lab.repairs.suppress), or move the boundary."
+    return told, "write it outside the segment, or `if not recomputing()` (recompute_lab.repairs.recomputation)."
