@@ -1,4 +1,4 @@
-"""No false alarm on public models: a block is called replayable exactly where its gradients and state are the plain run's.
+"""No false alarm on public models: a block is called replayable exactly where its gradients and state are right.
 
 What checkpointing does to a block is found without any instrument (models/independent.py). All blocks of torch's own
 and a part of the others are tried here; the stored table has the rest, `python -m models.measure` makes it anew.
@@ -16,7 +16,7 @@ from models.transformers_blocks import BLOCKS as PUBLIC
 from recompute_lab import examine
 
 TABLE = json.loads((Path(__file__).parent / "models" / "table.json").read_text())
-# One of each kind: dense decoders, encoders, encoder-decoders, vision, speech, experts, state-space, and the known faults.
+# Dense decoders, encoders, encoder-decoders, vision, speech, mixtures of experts, a state-space model, known faults.
 TRIED = (
     "llama qwen2 gemma gpt2 opt phi bert roberta distilbert electra deberta t5 bart vit swin convnext pvt_v2 mobilevit "
     "resnet wav2vec2 whisper mixtral qwen2_moe olmoe mamba ibert"
