@@ -28,6 +28,7 @@ from recompute_lab.instruments.streams import Stream, generator_stream, is_gener
 CONTAINERS = (list, dict, set, deque)
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _PLAIN = frozenset(SCALARS)
+_PYTHONS = frozenset((*CONTAINERS, OrderedDict))
 ABSENT = object()
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 # Nothing that a segment computes with is kept there, and from some of it everything can be reached.
@@ -156,7 +157,10 @@ class _Walk:
 
     def visit(self, name: str, value) -> Iterator[tuple[str, object]]:
         """Note one object; yield (name, object) for what can be reached from it."""
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, nn.Module):  # most of what there is
+            yield from self.visit_object(name, value, vars(value))
+            yield from ((base.__name__, base) for base in type(value).__mro__)
+        elif isinstance(value, torch.Tensor):
             self.note_tensor(name or "segment", value)
         elif (array := tensor_of(value)) is not None:
             self.reach.kinds.setdefault(name, "NumPy array")
@@ -200,7 +204,9 @@ class _Walk:
         for key, attribute in attributes.items():
             if type(attribute) in _PLAIN:  # most are, and a model has many
                 continue
-            if module and key in _REGISTRIES:
+            if type(attribute) in _PYTHONS and not attribute and not (module and key in _REGISTRIES):
+                self.note_container(join(name, key), attribute)  # nothing in it to visit: hooks, mostly
+            elif module and key in _REGISTRIES:
                 self.reach.holders.append(Holder("attribute", name, attribute))
                 for child, member in attribute.items():
                     if isinstance(member, torch.Tensor):

@@ -124,9 +124,10 @@ class Snapshot:
         """Names of what differs from the copy, sorted. Random streams, switches and grads are not listed."""
         return sorted(self.changed_kinds())
 
-    def changed_kinds(self) -> dict[str, str]:
+    def changed_kinds(self, trusting: bool = False) -> dict[str, str]:
         """What differs from the copy by name, with its kind: "parameter", "buffer", "argument", "tensor", "attribute",
-        "class attribute", "global", "variable" (of a closure), or "list", "dict", "set", "deque".
+        "class attribute", "global", "variable" (of a closure), or "list", "dict", "set", "deque". `trusting` believes
+        the version counter of a parameter, which writes through `.data` pass by.
         """
         changed: dict[str, str] = {}
         for name, container, members in self._containers:
@@ -144,7 +145,8 @@ class Snapshot:
                     changed[label] = self._reach.kinds.get(label, holder.kind)
         changed |= {name: "variable" for name, cell, value in self._cells if not _same(contents(cell), value)}
         for name, tensor in self.tensors.items():
-            if not self._held[name].same(tensor):
+            held = self._held[name]
+            if not (trusting and held.untouched(tensor)) and not held.same(tensor):
                 changed[name] = self._reach.kinds[name]
         return changed
 
@@ -296,6 +298,12 @@ class _Held:
             return _version(tensor) == self.version
         digest = digest_of(tensor)
         return digest is not None and same_bits(digest, self.digest)
+
+    def untouched(self, tensor: torch.Tensor) -> bool:
+        """A leaf that requires grad, of which autograd has seen no write."""
+        if not (self.requires_grad and tensor.is_leaf and tensor.layout is torch.strided):
+            return False
+        return _version(tensor) == self.version and tensor.data_ptr() == self.memory.data_ptr()
 
     def put_back(self, tensor: torch.Tensor) -> None:
         """The tensor's own memory, shape, values and `requires_grad`, whatever was done to it in place."""

@@ -16,9 +16,9 @@ _NON_REENTRANT = ("non-reentrant",)
 Judged = tuple[str, Cause]  # what comes of a cause: a verdict
 
 
-def differences(before: Snapshot) -> dict[str, str]:
+def differences(before: Snapshot, trusting: bool = False) -> dict[str, str]:
     """What is otherwise than it was, by name, with its kind."""
-    found = before.changed_kinds()
+    found = before.changed_kinds(trusting)
     found |= {name: "random stream" for name in before.moved_streams()}
     found |= {name: "switch" for name in before.moved_switches()}
     return found | {name: "context variable" for name in before.moved_context()}
@@ -26,7 +26,7 @@ def differences(before: Snapshot) -> dict[str, str]:
 
 def written_anew(found: Snapshot) -> dict[str, str]:
     """What differs in value: who assigns an equal tuple or tensor once more has changed nothing."""
-    if not (differs := differences(found)):
+    if not (differs := differences(found, trusting=True)):
         return {}
     now, before = found.values_now(differs), found.values_before(differs)
     # Of a context variable no value is known.

@@ -115,10 +115,10 @@ class Saved:
                 self.differs.append(position)
             else:
                 positions.append(position)
-                before.append(value.numbers.double())
-                after.append(now.numbers.double())
+                before.append(value.numbers)
+                after.append(now.numbers)
         if positions:
-            pairs = torch.stack([torch.stack(before), torch.stack(after)], dim=1).tolist()
+            pairs = zip(_lists(before), _lists(after), strict=True)
             self.differs += [p for p, (a, b) in zip(positions, pairs, strict=True) if not _close(a, b)]
         self.differs.sort()
 
@@ -126,6 +126,13 @@ class Saved:
         """Something that backward uses, as far as its operator's name tells."""
         names = [trace.name(self.operators[position]) for position in self.differs or ()]
         return any(not any(opaque in name for opaque in _OPAQUE) for name in names)
+
+
+def _lists(numbers: list[torch.Tensor]) -> list[list[float]]:
+    """One look at all of them, where they are of one kind, as mostly: looking waits for a GPU."""
+    if len({(n.dtype, n.device) for n in numbers}) > 1:
+        numbers = [n.to("cpu", torch.float64) for n in numbers]
+    return torch.stack(numbers).tolist()
 
 
 def _in_place(value: Value, tensor: torch.Tensor) -> bool:
