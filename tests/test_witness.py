@@ -852,3 +852,47 @@ def test_what_cannot_be_put_back_is_not_taken_for_grad_mode():
         Graded.logger.setLevel(level)
     assert report.verdict == "silent"
     assert all("cannot be put back" in cause.name and not cause.proven for cause in report.causes)
+
+
+class Skipping(nn.Module):
+    """Two layers, each left out with probability 0.3, by NumPy: [N, 4] -> [N, 4]."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            if np.random.random() > 0.3:
+                x = torch.tanh(layer(x))
+        return x
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_a_draw_that_leaves_everything_out_is_not_taken_for_a_replay(learns):
+    """At this seed the first forward runs no layer: nothing is saved, and nothing is run again."""
+    seed = next(s for s in range(100) if (np.random.RandomState(s).random_sample(2) <= 0.3).all())
+    np.random.seed(seed)
+    before = np.random.get_state()[1].copy()
+    report = examine(Skipping(), torch.randn(3, 4, requires_grad=learns))
+    assert report.non_reentrant in ("loud", "silent") and "numpy random stream" in report.causes[0].name
+    assert (np.random.get_state()[1] == before).all()
+
+
+def test_a_file_of_the_users_may_be_called_module(tmp_path):
+    """torch's module.py, through which every layer is called, is passed over; another one of that name is not."""
+    path = tmp_path / "module.py"
+    path.write_text("def counted(x):\n    number = len(seen)\n    seen.append(number)\n    return x.sin()\n")
+    namespace = {"seen": [], "__name__": "elsewhere"}
+    exec(compile(path.read_text(), str(path), "exec"), namespace)
+    (cause,) = examine(namespace["counted"], torch.randn(3, requires_grad=True)).causes
+    assert (cause.name, cause.where) == ("seen", "module.py:3")
+
+
+def test_a_counter_that_is_read_for_the_statistics_alone_does_no_harm():
+    """With momentum None, BatchNorm reads its counter; what it returns does not depend on it."""
+    witness, x = Witness(), torch.randn(8, 4, requires_grad=True)
+    norm = nn.BatchNorm1d(4, momentum=None)
+    for _ in range(2):
+        checkpoint(norm, x, use_reentrant=False, context_fn=witness.context_fn).square().sum().backward()
+    assert {report.non_reentrant for report in witness.reports} == {"side effect"}

@@ -17,28 +17,15 @@ from recompute_lab import examine
 
 TABLE = json.loads((Path(__file__).parent / "models" / "table.json").read_text())
 # Dense decoders, encoders, encoder-decoders, vision, speech, mixtures of experts, a state-space model, known faults.
-TRIED = (
-    "llama qwen2 gemma gpt2 opt phi bert roberta distilbert electra deberta t5 bart vit swin convnext pvt_v2 mobilevit "
-    "resnet wav2vec2 whisper mixtral qwen2_moe olmoe mamba ibert"
-).split()
-CHEAP = 1.5  # seconds for a comparison and an examination, when the table was made
+CHOSEN = """
+llama qwen2 gemma gpt2 opt phi bert roberta distilbert electra deberta t5_encoder_first bart_encoder vit swin convnext
+wav2vec2 whisper_encoder mixtral qwen2_moe olmoe mamba
+resnet efficientnet pvt_v2 wavlm patchtst opt_decoder_with_layer_drop bart_encoder_with_layer_drop
+wav2vec2_encoder_with_layer_drop
+""".split()
 
 
-def chosen() -> list[str]:
-    found = []
-    for word in TRIED:
-        names = [name for name in PUBLIC if name.partition("/")[2].partition(" ")[0].startswith(word)]
-        found += [n for n in names if sum(TABLE["blocks"].get(n, {"seconds": {"all": 9}})["seconds"].values()) < CHEAP][
-            :1
-        ]
-    return list(dict.fromkeys(found))
-
-
-def test_enough_is_tried():
-    assert len(chosen()) >= 15 and len(TORCHS) >= 15
-
-
-@pytest.mark.parametrize("name", [*TORCHS, *chosen()])
+@pytest.mark.parametrize("name", [*TORCHS, *(f"transformers/{name}" for name in CHOSEN)])
 def test_the_verdict_is_that_of_a_comparison_without_instruments(name):
     make = {**TORCHS, **PUBLIC}[name]
     found = compare(make)

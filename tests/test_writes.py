@@ -351,3 +351,17 @@ def test_what_a_cached_function_writes():
         return torch.ones(columns)
 
     assert writes(lambda x: torch.tanh(x) * table(4), torch.randn(3, 4, requires_grad=True)).names == {"table.log"}
+
+
+def test_one_list_under_two_names_is_one_write():
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.seen = seen = []
+            self.note = lambda: seen.append(1)
+
+        def forward(self, x):
+            self.note()
+            return torch.sin(x)
+
+    assert [w.name for w in writes(Both(), torch.randn(3, requires_grad=True))] == ["seen"]

@@ -133,7 +133,7 @@ print(examine(layer, x, between=other_world.logged))
 #
 # ## 3 · Eight root causes
 #
-# By how often they came up in about 110 public failure reports, though the first is owed to reentrant having been the default for long:
+# By how often they came up in about 110 public failure reports (our count, which no cell shows), though the first is owed to reentrant having been the default for long:
 #
 # 1. **The segment is cut off from the graph around it.** Reentrant only: it joins the graph as one operation of its tensor arguments.
 # 2. **The forward writes state** and reads it: a cache, a running estimate, a counter (lesson 05).

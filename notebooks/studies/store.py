@@ -1,8 +1,25 @@
-"""Where a study puts each run as it ends, so that it goes on where it was stopped."""
+"""Run a study, and put each run where it belongs as it ends, so that it goes on where it was stopped."""
 
+import argparse
 import json
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+
+def run(description: str, path: Path, header: dict, runs: Mapping[str, Callable[[], object]]) -> None:
+    """Make each of `runs` that is not stored yet, and store what it returns under its name."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--fresh", action="store_true", help="forget what is stored")
+    done = {} if parser.parse_args().fresh else stored(path, header)
+    torch.set_num_threads(1)
+    for name in (bar := tqdm([name for name in runs if name not in done], unit="run")):
+        bar.set_postfix_str(name)
+        done[name] = runs[name]()
+        store(path, header, done)
 
 
 def stored(path: Path, header: dict) -> dict:

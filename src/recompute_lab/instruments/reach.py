@@ -28,7 +28,7 @@ from recompute_lab.instruments.streams import Stream, generator_stream, is_gener
 CONTAINERS = (list, dict, set, deque)
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _PLAIN = frozenset(SCALARS)
-_PYTHONS = frozenset((*CONTAINERS, OrderedDict))
+PYTHONS_OWN = frozenset((*CONTAINERS, OrderedDict))
 ABSENT = object()
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 # Nothing that a segment computes with is kept there, and from some of it everything can be reached.
@@ -204,8 +204,10 @@ class _Walk:
         for key, attribute in attributes.items():
             if type(attribute) in _PLAIN:  # most are, and a model has many
                 continue
-            if type(attribute) in _PYTHONS and not attribute and not (module and key in _REGISTRIES):
-                self.note_container(join(name, key), attribute)  # nothing in it to visit: hooks, mostly
+            if type(attribute) in PYTHONS_OWN and not attribute and not (module and key in _REGISTRIES):
+                if id(attribute) not in self.seen:  # nothing in it to visit: hooks, mostly
+                    self.seen.add(id(attribute))
+                    self.note_container(join(name, key), attribute)
             elif module and key in _REGISTRIES:
                 self.reach.holders.append(Holder("attribute", name, attribute))
                 for child, member in attribute.items():

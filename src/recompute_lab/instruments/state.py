@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextvars
 import functools
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from operator import is_
@@ -23,6 +22,7 @@ from recompute_lab.instruments.digest import digest_of
 from recompute_lab.instruments.reach import (
     ABSENT,
     CONTAINERS,
+    PYTHONS_OWN,
     SCALARS,
     Holder,
     Reach,
@@ -131,7 +131,7 @@ class Snapshot:
         """
         changed: dict[str, str] = {}
         for name, container, members in self._containers:
-            if not members and not container and type(container) in _PYTHONS_OWN:  # most of a model's
+            if not members and not container and type(container) in PYTHONS_OWN:  # most of a model's
                 continue
             if not _same_members(container, members):
                 changed[name] = next(kind.__name__ for kind in CONTAINERS if isinstance(container, kind))
@@ -247,7 +247,6 @@ class Snapshot:
         return list({id(tensor): tensor for tensor in bearers}.values())
 
 
-_PYTHONS_OWN = (*CONTAINERS, OrderedDict)
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -379,7 +378,7 @@ def _same(now, before) -> bool:
 
 
 def _is_empty(container) -> bool:
-    return not container if type(container) in _PYTHONS_OWN else not members_of(container)
+    return not container if type(container) in PYTHONS_OWN else not members_of(container)
 
 
 def _same_members(container, members) -> bool:

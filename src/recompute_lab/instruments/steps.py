@@ -6,8 +6,6 @@ A step is a method `step(run)` of an object that `make()` makes: forward and bac
 
 from __future__ import annotations
 
-import random
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from recompute_lab.instruments.gradients import Divergence, Run, compared
 from recompute_lab.instruments.state import Snapshot
-from recompute_lab.instruments.streams import kept, process_streams
+from recompute_lab.instruments.streams import kept, process_streams, seed_everything
 from recompute_lab.instruments.witness.report import LOUD, REPLAYABLE, SIDE_EFFECT, SILENT
 
 IMPLEMENTATIONS = {
@@ -73,7 +71,7 @@ class Outcome:
 def stepped(make: Callable, run: Callable) -> Run:
     """The step of a fresh object under `run`, torch's, NumPy's and Python's streams seeded; then they are put back."""
     with kept(process_streams()):
-        seed_all(0)
+        seed_everything(0)
         model = make()
         before = Snapshot(model.step)
         before.clear_grads()  # also of what its code happens to name, and is not its own
@@ -84,13 +82,6 @@ def stepped(make: Callable, run: Callable) -> Run:
             return Run(output, gradients, before.values_now(before.changes()))
         finally:
             before.restore()  # globals and classes, too, are as before
-
-
-def seed_all(seed: int) -> None:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed(seed)
 
 
 def outcome(make: Callable, run: Callable, plain: Run | None = None) -> Outcome:

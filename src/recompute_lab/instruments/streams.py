@@ -84,6 +84,14 @@ def generator_stream(generator, name: str = "a generator") -> Stream:
     return Stream(name, generator.get_state, generator.set_state)
 
 
+def seed_everything(seed: int) -> None:
+    """Seed torch's, Python's and, where it is loaded, NumPy's default streams."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed)
+
+
 @contextmanager
 def kept(streams: Sequence[Stream]) -> Iterator[None]:
     """Whatever is drawn or seeded inside: afterwards, every stream stands where it stood before."""

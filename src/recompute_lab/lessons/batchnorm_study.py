@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 
-import torch
-
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN
 from recompute_lab.instruments.estimates import Interval, paired_difference
+from recompute_lab.lessons import stored_study
+from recompute_lab.lessons.stored_study import StoredStudy, rounded
 from recompute_lab.specimens.batchnorm_training import BatchNormRun, Settings
 
 SEEDS = tuple(range(16))
@@ -26,9 +25,7 @@ SETTINGS = {
 }
 WAYS = {"plain": PLAIN, "checkpointed": NON_REENTRANT}  # reentrant gives the same bits as non-reentrant
 QUANTITIES = ("error", "loss")
-DIGITS = 4  # of what is stored
-
-STORED = Path(__file__).resolve().parents[3] / "notebooks" / "data" / "batchnorm.json"
+STORED = stored_study.DATA / "batchnorm.json"
 
 Condition = tuple[float | None, float, int, bool]  # momentum, drift, batch, decay
 Curves = dict[str, dict[str, list[list[float]]]]  # per way, per quantity, [probes][seeds]
@@ -60,7 +57,7 @@ def measure(condition: Condition, seeds: tuple[int, ...] = SEEDS, probes: tuple[
         for way, run in runs.items():
             for probe, evaluation in enumerate(run.evaluations):
                 for quantity in QUANTITIES:
-                    number = float(f"{getattr(evaluation, quantity):.{DIGITS}g}")
+                    number = rounded(getattr(evaluation, quantity))
                     curves[way][quantity][probe].append(number)
     return curves
 
@@ -70,35 +67,18 @@ def header() -> dict:
     settings = asdict(Settings(max(PROBES)))
     for varied in ("momentum", "drift", "batch", "decay", "seed"):
         del settings[varied]
-    return {
-        "torch": torch.__version__,
-        "settings": settings,
-        "seeds": list(SEEDS),
-        "probes": list(PROBES),
-        "quantities": list(QUANTITIES),
-    }
+    return stored_study.header(settings, SEEDS, PROBES, QUANTITIES)
 
 
-@dataclass(frozen=True)
-class Study:
+class Study(StoredStudy):
     """The stored numbers. `curves` maps a `key` to evaluations: per way, per quantity, [probes][seeds]."""
-
-    torch: str
-    settings: dict
-    seeds: list[int]
-    probes: list[int]
-    quantities: list[str]
-    curves: dict[str, Curves]
 
     def curve(
         self, way: str, quantity: str = "error", momentum: float | None = 0.1, drift: float = 0.0, batch: int = 32,
         decay: bool = False,
     ) -> list[list[float]]:  # fmt: skip
         """[probes][seeds]. Raises ValueError, naming what there is, for a run that is not in the study."""
-        name = key(momentum, drift, batch, decay)
-        if name not in self.curves:
-            raise ValueError(f"the study has no run '{name}'; it has: {'; '.join(self.curves)}")
-        return self.curves[name][way][quantity]
+        return self.run(key(momentum, drift, batch, decay))[way][quantity]
 
     def difference(self, quantity: str = "error", probe: int = -1, **condition) -> Interval:
         """Checkpointed minus plain, paired by seed: the mean and its 95% t interval; `probe` counts in `probes`."""
@@ -119,10 +99,4 @@ class Study:
 
 def load(path: Path = STORED) -> Study:
     """The stored study. Raises FileNotFoundError, with the command that makes it, where it is missing or unfinished."""
-    command = "run `make studies` in the lab's folder: it takes some minutes"
-    if not path.is_file():
-        raise FileNotFoundError(f"the evaluation study's numbers ({path.name}) are not there; {command}")
-    study = Study(**json.loads(path.read_text(encoding="utf-8")))
-    if missing := [name for name in (key(*each) for each in conditions()) if name not in study.curves]:
-        raise FileNotFoundError(f"the evaluation study in {path.name} lacks {len(missing)} of its runs; {command}")
-    return study
+    return Study.read(path, "evaluation study", (key(*each) for each in conditions()))

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 
-import torch
-
 from recompute_lab.instruments.estimates import Interval, paired_difference
+from recompute_lab.lessons import stored_study
 from recompute_lab.lessons.dropout import TREATMENTS
+from recompute_lab.lessons.stored_study import StoredStudy, rounded
 from recompute_lab.specimens.dropout_training import DropoutRun, Settings
 
 SEEDS = tuple(range(16))
 PS, DEPTHS = (0.1, 0.3, 0.5), (2, 8)
 PROBES = (10, 20, 40, 70, 100, 150, 200, 250, 300, 400)  # steps after which the replicas are measured
 QUANTITIES = ("train_loss", "test_loss", "train_accuracy", "test_accuracy", "logit_scale", "reported_loss")
-DIGITS = 4  # of what is stored
-
-STORED = Path(__file__).resolve().parents[3] / "notebooks" / "data" / "dropout.json"
+STORED = stored_study.DATA / "dropout.json"
 
 Curves = dict[str, list[list[float]]]  # per quantity, [probes][seeds]
 
@@ -40,38 +37,20 @@ def measure(p: float, depth: int, treatment: str, probes: tuple[int, ...] = PROB
     """Train all seeds under a treatment, up to the last of `probes`."""
     how = TREATMENTS[treatment]
     measured = DropoutRun(SEEDS, p, depth, how.run, how.segment).train(probes)
-    return {q: [[float(f"{getattr(s, q):.{DIGITS}g}") for s in probe] for probe in measured] for q in QUANTITIES}
+    return {q: [[rounded(getattr(s, q)) for s in probe] for probe in measured] for q in QUANTITIES}
 
 
 def header() -> dict:
     """What the numbers depend on."""
-    settings = asdict(Settings())
-    return {
-        "torch": torch.__version__,
-        "settings": settings,
-        "seeds": list(SEEDS),
-        "probes": list(PROBES),
-        "quantities": list(QUANTITIES),
-    }
+    return stored_study.header(asdict(Settings()), SEEDS, PROBES, QUANTITIES)
 
 
-@dataclass(frozen=True)
-class Study:
+class Study(StoredStudy):
     """The stored numbers. `curves` maps a `key` to what `Measured` has, per quantity [probes][seeds]."""
-
-    torch: str
-    settings: dict
-    seeds: list[int]
-    probes: list[int]
-    quantities: list[str]
-    curves: dict[str, Curves]
 
     def curve(self, p: float, depth: int, treatment: str, quantity: str) -> list[list[float]]:
         """[probes][seeds]. Raises ValueError, naming what there is, for a run that is not in the study."""
-        name = key(p, depth, treatment)
-        if name not in self.curves:
-            raise ValueError(f"the study has no run '{name}'; it has: {'; '.join(self.curves)}")
-        return self.curves[name][quantity]
+        return self.run(key(p, depth, treatment))[quantity]
 
     def final(self, p: float, depth: int, treatment: str, quantity: str) -> list[float]:
         """One number per seed, at the end."""
@@ -99,10 +78,4 @@ class Study:
 
 def load(path: Path = STORED) -> Study:
     """The stored study. Raises FileNotFoundError, with the command that makes it, where it is missing or unfinished."""
-    command = "run `make studies` in the lab's folder: it takes a few minutes"
-    if not path.is_file():
-        raise FileNotFoundError(f"the training study's numbers ({path.name}) are not there; {command}")
-    study = Study(**json.loads(path.read_text(encoding="utf-8")))
-    if missing := [name for name, *_ in conditions() if name not in study.curves]:
-        raise FileNotFoundError(f"the training study in {path.name} lacks {len(missing)} of its runs; {command}")
-    return study
+    return Study.read(path, "training study", (name for name, *_ in conditions()))

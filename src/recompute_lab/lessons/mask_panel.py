@@ -5,9 +5,9 @@ from __future__ import annotations
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, REENTRANT, Strategy
 from recompute_lab.instruments.gradients import divergence
 from recompute_lab.instruments.own_checkpoint import ALL_REPLAYED, NAIVE, TORCH_REPLAYED, OwnCheckpoint
-from recompute_lab.instruments.streams import kept, process_streams
+from recompute_lab.instruments.streams import kept, process_streams, seed_everything
 from recompute_lab.lessons.dropout import LOST
-from recompute_lab.lessons.streams import REENTRANT_LOST, masks, own_generators, rows, seed_everything
+from recompute_lab.lessons.streams import REENTRANT_LOST, masks, own_generators, rows
 from recompute_lab.specimens.draws import DRAWS, Draw, MaskedLayers
 from recompute_lab.views.mask_panel import IMPLEMENTATIONS, STAGES, MaskPanel
 from recompute_lab.views.masks import Case

@@ -90,23 +90,10 @@ def symptoms(family: tuple[Specimen, ...] = FAMILY, strategies: tuple[Strategy, 
 
 def symptom(specimen: Specimen, strategy: Strategy) -> Symptom:
     """One step of the faulty module under a strategy."""
-    return _symptom(specimen.name, specimen.faulty(), strategy)
-
-
-def repaired_symptom(specimen: Specimen, strategy: Strategy) -> Symptom:
-    """One step of the repaired one, with the context that its repair asks for."""
-    module = specimen.repaired()
-    return _symptom(specimen.name, module, with_context(strategy, _context(specimen, module)))
-
-
-def _context(specimen: Specimen, module: nn.Module) -> Callable | None:
-    return specimen.context(module) if specimen.context else None
-
-
-def _symptom(name: str, module: nn.Module, strategy: Strategy) -> Symptom:
+    module = specimen.faulty()
     args = (rows(), *module.arguments(0, ROWS))
     result = divergence(module, *args, strategy=strategy, loss=lambda output: total(module, [output]))
-    return Symptom(name, strategy.name, times_written(module, *args, strategy=strategy), result)
+    return Symptom(specimen.name, strategy.name, times_written(module, *args, strategy=strategy), result)
 
 
 def times_written(module: nn.Module, *args, strategy: Strategy, most: int = 3) -> int | None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gc
-import random
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -18,7 +16,7 @@ from recompute_lab.instruments.estimates import Estimate, allowed_errors
 from recompute_lab.instruments.gradients import divergence
 from recompute_lab.instruments.own_checkpoint import ALL_REPLAYED, NAIVE, TORCH_REPLAYED, OwnCheckpoint
 from recompute_lab.instruments.state import same_bits
-from recompute_lab.instruments.streams import generator_stream, kept, process_streams
+from recompute_lab.instruments.streams import generator_stream, kept, process_streams, seed_everything
 from recompute_lab.lessons.dropout import LOST, linear_gradients
 from recompute_lab.lessons.exercise import Exercises, Hints, Wrong
 from recompute_lab.specimens.draws import DRAWS, Draw, MaskedLayers, NumpyDefault, NumpyGenerator, TorchDefault
@@ -60,13 +58,6 @@ def masks(draw: Draw, strategy: Strategy, layers: int = 1) -> tuple[torch.Tensor
         seed_everything(0)
         strategy(MaskedLayers(remembering, layers), rows()).sum().backward()
     return remembering.masks[0], remembering.masks[layers]
-
-
-def seed_everything(seed: int) -> None:
-    """Seed torch's, Python's and NumPy's default streams."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)
 
 
 def replays() -> dict[str, dict[str, bool]]:

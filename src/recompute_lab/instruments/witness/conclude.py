@@ -109,8 +109,6 @@ def report_of(call) -> Report:
         notes=_notes(call, proof),
         watched=True,
     )
-    streams = {n for n, kind in (call.differs | call.again).items() if kind == "random stream"}
-    report.drawn = sorted(n for n in streams if not words.is_torchs_stream(n))
     return report
 
 

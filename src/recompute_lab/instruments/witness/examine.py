@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import random
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,7 +21,7 @@ from recompute_lab.instruments.checkpointing import (
 from recompute_lab.instruments.gradients import Divergence, Run, compared, run
 from recompute_lab.instruments.isolation import isolated, tensors_in
 from recompute_lab.instruments.ledger import align
-from recompute_lab.instruments.streams import kept, process_streams
+from recompute_lab.instruments.streams import kept, process_streams, seed_everything
 from recompute_lab.instruments.witness.locate import begins, mention
 from recompute_lab.instruments.witness.proof import Output
 from recompute_lab.instruments.witness.report import (
@@ -36,6 +34,7 @@ from recompute_lab.instruments.witness.report import (
     severity,
 )
 from recompute_lab.instruments.witness.watch import Witness, name_of
+from recompute_lab.instruments.witness.words import is_torchs_stream
 
 _TRIES = 6  # where a draw decides, one replay may be right by luck
 _MOST_RUNS = 8  # of the segment in one backward; a recomputation that starts itself again would never end
@@ -54,8 +53,14 @@ def examine(
     made it raise. Raises TypeError where `segment` cannot be called.
     """
     between = _fitted(between)
-    with warnings.catch_warnings(action="ignore"):  # reentrant's, of inputs that need no gradient
-        if not _differentiable(segment, args, kwargs):
+    # What reentrant warns of, inputs that need no gradient, is told in the report.
+    with warnings.catch_warnings(action="ignore"), kept(process_streams()):
+        differentiable, draws = _forward_alone(segment, args, kwargs)
+        for seed in range(_TRIES if draws else 0):  # the draw may have left out all that needs a gradient
+            if not differentiable:
+                seed_everything(seed)
+                differentiable, _ = _forward_alone(segment, args, kwargs)
+        if not differentiable:
             return _without_gradient(segment, args, kwargs)
         plain = _plain(segment, args, kwargs, loss, between)
         witness = Witness()
@@ -64,12 +69,11 @@ def examine(
             "non-reentrant": _tried(watched, plain, segment, args, kwargs, loss, between),
             "reentrant": _tried(BOUNDED_REENTRANT, plain, segment, args, kwargs, loss, between),
         }
-        reports = witness.reports
-        report = _worst(reports, Report(name_of(segment)))
-        if any(report.drawn for report in reports) and found["non-reentrant"].verdict != SILENT:
+        report = _worst(witness.reports, Report(name_of(segment)))
+        if draws and found["non-reentrant"].verdict != SILENT:
             report = _again(found, report, segment, args, kwargs, loss, between)
         whole = _tried(NO_EARLY_STOP, plain, segment, args, kwargs, loss, between)
-    return _joined(report, found, whole, reports, segment, args, kwargs)
+    return _joined(report, found, whole, segment, args, kwargs)
 
 
 def assert_replayable(
@@ -166,10 +170,7 @@ def _again(found: dict[str, _Tried], report: Report, segment, args, kwargs, loss
     by_luck = False
     with kept(process_streams()):
         for seed in range(_TRIES):
-            torch.manual_seed(seed)
-            random.seed(seed)
-            if numpy := sys.modules.get("numpy"):
-                numpy.random.seed(seed)
+            seed_everything(seed)
             plain = _plain(segment, args, kwargs, loss, between)
             for name, strategy in (("non-reentrant", NON_REENTRANT), ("reentrant", BOUNDED_REENTRANT)):
                 tried, before = _tried(strategy, plain, segment, args, kwargs, loss, between), found[name].verdict
@@ -188,7 +189,7 @@ def _again(found: dict[str, _Tried], report: Report, segment, args, kwargs, loss
     return report
 
 
-def _joined(report: Report, found: dict[str, _Tried], whole: _Tried, reports, segment, args, kwargs) -> Report:
+def _joined(report: Report, found: dict[str, _Tried], whole: _Tried, segment, args, kwargs) -> Report:
     report.watched = False
     report.non_reentrant, report.reentrant = found["non-reentrant"].verdict, found["reentrant"].verdict
     if report.non_reentrant == REPLAYABLE and whole.verdict not in (REPLAYABLE, report.non_reentrant):
@@ -284,11 +285,12 @@ def _strip(segment, args, kwargs):
     return align(both.forward, both.recomputation) if both.recomputation is not None else None
 
 
-def _differentiable(segment, args, kwargs) -> bool:
-    if not torch.is_grad_enabled():
-        return False
+def _forward_alone(segment, args, kwargs) -> tuple[bool, bool]:
+    """Can its output be differentiated? And does it draw from a stream that no implementation replays?"""
     with isolated(segment, *args, **kwargs) as call:
-        return any(t.requires_grad for t in tensors_in(segment(*call.args, **call.kwargs)))
+        output = segment(*call.args, **call.kwargs)
+        draws = any(not is_torchs_stream(name) for name in call.before.moved_streams())
+        return torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(output)), draws
 
 
 def _without_gradient(segment, args, kwargs) -> Report:

@@ -15,7 +15,7 @@ from recompute_lab.instruments.reach import Reach
 from recompute_lab.instruments.witness.trace import TORCH, is_users, place
 
 _LAYERS = os.path.join(TORCH, "nn", "modules")
-_CALLERS = ("module.py", "container.py")
+_CALLERS = tuple(os.path.join(_LAYERS, name) for name in ("module.py", "container.py"))  # where every layer passes
 _INSTRUMENTS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MOST_LINES = 20_000
 
@@ -53,11 +53,8 @@ def first_writes(run: Callable[[], object], fingerprints: dict[str, Callable[[],
 
     def call(frame, event, argument):
         file = frame.f_code.co_filename
-        if file.startswith(_INSTRUMENTS) or not (is_users(file) or file.startswith(_LAYERS)):
-            return None
-        if file.endswith(_CALLERS):
-            return None
-        return line
+        layer = file.startswith(_LAYERS) and file not in _CALLERS
+        return line if layer or (is_users(file) and not file.startswith(_INSTRUMENTS)) else None
 
     before = sys.gettrace()
     sys.settrace(call)

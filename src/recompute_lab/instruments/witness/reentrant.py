@@ -101,12 +101,12 @@ def at_recomputation(hints: Hints, frame: FrameType | None) -> None:
         frame = frame.f_back
 
 
-def causes(hints: Hints, proven: bool = False) -> list[tuple[str, Cause]]:
+def causes(hints: Hints) -> list[tuple[str, Cause]]:
     """(verdict, cause) for each: what would come of it."""
     found: list[tuple[str, Cause]] = []
 
-    def add(verdict: str, name: str, told: str, repair: str, kind: str = "reentrant") -> None:
-        found.append((verdict, Cause(name, "", proven, told, repair, kind, _ONLY)))
+    def add(verdict: str, name: str, told: str, repair: str) -> None:
+        found.append((verdict, Cause(name, "", False, told, repair, "reentrant", _ONLY)))
 
     if hints.hidden_in_containers:
         add(

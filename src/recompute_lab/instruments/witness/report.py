@@ -51,7 +51,7 @@ class Report:
 
     `causes` is ordered, the first one to look at first. `effect` says which gradients and buffers are concerned and
     how far, `notes` what could not be decided. `strip` holds the saved tensors of both passes, where they were
-    recorded, `drawn` the random streams that no implementation replays and the segment draws from.
+    recorded.
     """
 
     segment: str
@@ -61,7 +61,6 @@ class Report:
     effect: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     strip: object = None
-    drawn: list[str] = field(default_factory=list)
     watched: bool = False
 
     @property
@@ -96,10 +95,8 @@ class Report:
         room = _COLUMNS - len(tail)
         return [
             (head if len(head) <= room else head[: room - 3] + "...") + tail,
-            *textwrap.wrap(cause.told, _COLUMNS - 5, initial_indent="     ", subsequent_indent="     ")[:2],
-            *textwrap.wrap("repair: " + cause.repair, _COLUMNS - 5, initial_indent="     ", subsequent_indent="     ")[
-                :2
-            ],
+            *_indented(cause.told),
+            *_indented("repair: " + cause.repair),
         ]
 
     def to_json(self) -> str:
@@ -171,7 +168,7 @@ def worst(reports: Iterable[Report]) -> Report | None:
 
 
 def _indented(text: str) -> list[str]:
-    return textwrap.wrap(text, _COLUMNS, initial_indent="     ", subsequent_indent="     ", max_lines=2)
+    return textwrap.wrap(text, _COLUMNS - 5, initial_indent="     ", subsequent_indent="     ", max_lines=2)
 
 
 def _cut(line: str) -> str:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import torch
 
+from recompute_lab.instruments.gradients import ROUNDING
 from recompute_lab.instruments.witness.trace import Trace
 
 # Their kernels save what backward does not use (BatchNorm its running statistics), or work space with anything in it.
 _OPAQUE = ("norm", "lstm", "gru", "rnn", "attention")
 _LARGEST = 1 << 22  # elements that are looked at; of a larger tensor, evenly spread ones
-_ROUNDING = 1e-5  # of a tensor's size
 
 
 @dataclass(frozen=True)
@@ -148,5 +148,5 @@ def _close(a: list[float], b: list[float]) -> bool:
     """Equal up to rounding. The largest of the products stands for the tensor's size."""
     if any(map(math.isnan, a)) and any(map(math.isnan, b)):
         return True
-    scale = _ROUNDING * max(map(abs, a + b))
+    scale = ROUNDING * max(map(abs, a + b))
     return a == b or all(abs(x - y) <= scale for x, y in zip(a, b, strict=True))

@@ -38,13 +38,14 @@ class Call:
     """One checkpointed call that is watched: what it was given, and what both passes did.
 
     `differs` holds what the recomputation found otherwise than the forward had, by name, with its kind; `again` what
-    the recomputation changed. Of a call whose passes are over only the findings are kept.
+    the recomputation changed; `replays` says whether torch's streams are replayed. Of a call whose passes are over only
+    the findings are kept.
     """
 
     segment: Callable
     args: tuple
     kwargs: dict
-    options: dict
+    replays: bool
     label: str
     before: Snapshot | None = None
     forward: Trace = field(default_factory=Trace)
@@ -119,10 +120,8 @@ class Witness:
                 "`witness.context_fn` is called by torch.utils.checkpoint: pass it on, as context_fn=witness.context_fn"
             )
         segment, variables = seen
-        options = {k: variables.get(k) for k in ("preserve_rng_state", "early_stop", "determinism_check")}
-        call = Call(
-            segment, tuple(variables.get("args", ())), dict(variables.get("kwargs", {})), options, name_of(segment)
-        )
+        args, kwargs = tuple(variables.get("args", ())), dict(variables.get("kwargs", {}))
+        call = Call(segment, args, kwargs, variables.get("preserve_rng_state", True), name_of(segment))
         return _Forward(self, call), _Recomputation(self, call)
 
     def _conclude(self, call: Call, error: BaseException | None) -> None:
@@ -254,7 +253,7 @@ class _Recomputation:
         stopped = kind is not None and kind.__name__ == STOPPED
         call.recomputation.ended = "stopped early" if stopped else "returned" if kind is None else kind.__name__
         call.again = conclude.written_anew(call.found)
-        if call.options.get("preserve_rng_state", True):
+        if call.replays:
             call.again = {n: k for n, k in call.again.items() if not words.is_torchs_stream(n)}
         call.stop_swallowed = not stopped and self._stop_was_raised()
         if isinstance(error, Exception) and not stopped:  # whoever interrupts it wants no experiments

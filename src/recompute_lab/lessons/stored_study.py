@@ -1,0 +1,60 @@
+"""What the lessons' training studies have in common: what their numbers depend on, and where they lie."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+
+DATA = Path(__file__).resolve().parents[3] / "notebooks" / "data"
+DIGITS = 4  # of what is stored
+
+
+def header(settings: dict, seeds: Sequence[int], probes: Sequence[int], quantities: Sequence[str]) -> dict:
+    """What the numbers depend on."""
+    return {
+        "torch": torch.__version__,
+        "settings": settings,
+        "seeds": list(seeds),
+        "probes": list(probes),
+        "quantities": list(quantities),
+    }
+
+
+def rounded(number: float) -> float:
+    return float(f"{number:.{DIGITS}g}")
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """The stored numbers: what `header` has, and `curves`, by the name of a run."""
+
+    torch: str
+    settings: dict
+    seeds: list[int]
+    probes: list[int]
+    quantities: list[str]
+    curves: dict[str, dict]
+
+    def run(self, name: str) -> dict:
+        """The numbers of a run. Raises ValueError, naming what there is, for one that is not in the study."""
+        if name not in self.curves:
+            raise ValueError(f"the study has no run '{name}'; it has: {'; '.join(self.curves)}")
+        return self.curves[name]
+
+    @classmethod
+    def read(cls, path: Path, study: str, names: Iterable[str]) -> Self:
+        """The study in a file. Raises FileNotFoundError, with the command that makes it, where it is missing or lacks
+        one of `names`.
+        """
+        command = "run `make studies` in the lab's folder: it takes some minutes"
+        if not path.is_file():
+            raise FileNotFoundError(f"the {study}'s numbers ({path.name}) are not there; {command}")
+        found = cls(**json.loads(path.read_text(encoding="utf-8")))
+        if missing := [name for name in names if name not in found.curves]:
+            raise FileNotFoundError(f"the {study} in {path.name} lacks {len(missing)} of its runs; {command}")
+        return found
