@@ -11,7 +11,7 @@ from functools import partial
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from recompute_lab.instruments.gradients import Run
+from recompute_lab.instruments.gradients import ROUNDING, Run
 from recompute_lab.instruments.root_cause import CUT_OFF, KERNEL, PROTOCOL, Finding, root_cause, treat
 from recompute_lab.instruments.steps import IMPLEMENTATIONS, Outcome, outcome, outcomes, plainly, stepped
 from recompute_lab.instruments.witness import Report, Witness
@@ -85,6 +85,10 @@ def sheet(name: str) -> str:
         lines.append(f"plain run: raises {shortened(told)}")
     for implementation, result in found(name).items():
         lines.append(f"{implementation}: {symptom(result)}")
+        if missing := result.divergence.missing:
+            lines += textwrap.wrap(
+                f"no gradient: {', '.join(missing)}", 96, initial_indent="  ", subsequent_indent="    "
+            )
     if made := report(name):
         lines += [line for line in str(made).splitlines() if "output is off by" not in line]  # it may be by a last bit
     else:
@@ -179,7 +183,8 @@ def chart_in_words() -> str:
             lines.append(f"wrong under {step.who}:")
             last = step.who
         asked = step.question or "otherwise"
-        lines.append(f"  {asked:<54} {step.cause}: {step.repair}")
+        told = f"  {asked:<54} {step.cause}: {step.repair}"
+        lines += textwrap.wrap(told, 96, subsequent_indent=" " * 60, drop_whitespace=False)
     return "\n".join(lines)
 
 
@@ -228,6 +233,7 @@ def diagnose(answer: dict) -> str:
         if not isinstance(given, tuple | list) or len(given) != 4:
             raise Wrong(f"{letter}: give four things: (root cause, name, reentrant, non-reentrant).")
         number, name, *verdicts = given
+        verdicts = [said.casefold() if isinstance(said, str) else said for said in verdicts]
         if number not in ROOT_CAUSES or isinstance(number, bool):
             raise Wrong(f"{letter}: a root cause is a number from 1 to 8; got {number!r}.")
         measured = unknown_finding(letter)
@@ -235,15 +241,17 @@ def diagnose(answer: dict) -> str:
             if said not in _SHORT.values():
                 raise Wrong(f"{letter}: {said!r} is none of 'right', 'silent', 'loud'.")
             if said != _SHORT[result.verdict]:
-                raise Wrong(f"{letter}, {implementation}: you said {said!r}; run, it is: {symptom(result)}.")
+                raise Wrong(
+                    f"{letter}, {implementation}: you said {said!r}; run, it is: {symptom(result).rstrip(' .')}."
+                )
         if number != measured.number:
             raise Wrong(
                 f"{letter}: the verdicts are right, the root cause is not {number}. {_not_that(letter, number)}"
             )
         if not isinstance(name, str) or not _tokens(name) & _names_of(letter):
             raise Wrong(
-                f"{letter}: verdicts and root cause are right, but {name!r} is not what differs. "
-                "What would you have to put back, rename or remove, and nothing else, for the step to be right?"
+                f"{letter}: verdicts and root cause are right, but {name!r} is not what differs, or it "
+                "only follows from what does. What is there in one of the two passes, and not in the other?"
             )
     return (
         "all six. Each verdict was held against the plain run, each number against a run in which that cause, and no "
@@ -308,12 +316,14 @@ def _tokens(name: str) -> set[str]:
 )
 def repair_steered(answer: type) -> str:
     """`answer` is a subclass of `Steered` with a step of its own."""
+    _must_be_a(answer, Steered)
+    for run in (plainly, *IMPLEMENTATIONS.values()):
+        model = answer()
+        before = len(model.block.up._forward_hooks)
+        model.step(run)
+        if len(model.block.up._forward_hooks) != before:
+            raise Wrong("after the step the hook is still there: whoever uses the block next is steered, too.")
     _must_be_repaired(answer, Steered, lambda model: model.block.up)
-    model = answer()
-    before = len(model.block.up._forward_hooks)
-    model.step(IMPLEMENTATIONS["non-reentrant"])
-    if len(model.block.up._forward_hooks) != before:
-        raise Wrong("after the step the hook is still there: whoever uses the block next is steered, too.")
     return "both passes are steered, nobody else is, and the gradients are the plain run's, bit for bit."
 
 
@@ -328,14 +338,24 @@ def repair_scaled(answer: type) -> str:
     return "each pass goes through the scales from their beginning, and the gradients are the plain run's, bit for bit."
 
 
-def _must_be_repaired(answer: type, kind: type, inside: Callable[[nn.Module], nn.Module]) -> None:
-    """Raises `Wrong` unless the step is the original's, checkpointed, and right under both implementations."""
+def _must_be_a(answer: type, kind: type) -> None:
     if not isinstance(answer, type) or not issubclass(answer, kind):
         raise Wrong(f"give a class: class Repaired({kind.__name__}), with a step of its own.")
+
+
+def _must_be_repaired(answer: type, kind: type, inside: Callable[[nn.Module], nn.Module]) -> None:
+    """Raises `Wrong` unless the step is the original's, checkpointed, and right under both implementations."""
+    _must_be_a(answer, kind)
     plain = stepped(kind, plainly)
     result = outcome(answer, plainly, plain)
     if result.verdict != "replayable":
         raise Wrong(f"without checkpointing your step is not the original's: {symptom(result)}.")
+    if result.loss_off is None:
+        raise Wrong(
+            "the gradients are right, but your step does not return its loss: end it with return loss.detach()."
+        )
+    if result.loss_off > ROUNDING:
+        raise Wrong("the gradients are right, but what your step returns is not the original's loss: loss.detach().")
     for implementation, run in IMPLEMENTATIONS.items():
         result = outcome(answer, run, plain)
         if result.verdict != "replayable":
