@@ -292,7 +292,7 @@ def test_the_chart_in_words_has_every_step():
     assert all(step.question in words and step.repair in words for step in guide.STEPS)
     assert {step.cause for step in guide.STEPS} == set(ROOT_CAUSES)
     assert {step.who for step in guide.STEPS} == set(guide.SEEN)
-    assert max(map(len, words.splitlines())) <= 120
+    assert max(map(len, words.splitlines())) <= 100
 
 
 # --- The six unknown segments

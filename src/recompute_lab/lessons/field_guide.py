@@ -131,11 +131,11 @@ def _cell(result: Outcome) -> tuple[str, str]:
 
 STEPS: tuple[Step, ...] = (
     Step("reentrant only", "Is the loss, too, another than the plain run's?", 7, "one code path, gradients on or off"),
-    Step("reentrant only", "", 1, "tensors as arguments, as outputs; x.requires_grad_()"),
+    Step("reentrant only", "", 1, "bare tensors in and out; x.requires_grad_()"),
     Step("non-reentrant only", "Right with one kernel chosen for both passes?", 7, "choose the kernel in the segment"),
-    Step("non-reentrant only", "", 8, "one unpack; named exceptions; save_for_backward"),
+    Step("non-reentrant only", "", 8, "one unpack; narrow except; save_for_backward"),
     Step("both", "Right if each pass has a copy of the arguments?", 4, "read arguments, do not write to them"),
-    Step("both", "Right if NumPy's, Python's, own streams are rewound?", 5, "draw from torch's default generator"),
+    Step("both", "Right if all random streams are rewound?", 5, "draw from torch's default generator"),
     Step("both", "Right if the forward's weights are put back?", 6, "backward before anybody writes to them"),
     Step("both", "Right if all the caller has changed is put back?", 3, "make it an argument"),
     Step("both", "Right if what the forward wrote is undone?", 2, "write outside, or rewind"),
@@ -183,8 +183,7 @@ def chart_in_words() -> str:
             lines.append(f"wrong under {step.who}:")
             last = step.who
         asked = step.question or "otherwise"
-        told = f"  {asked:<54} {step.cause}: {step.repair}"
-        lines += textwrap.wrap(told, 96, subsequent_indent=" " * 60, drop_whitespace=False)
+        lines.append(f"  {asked:<48} {step.cause}: {step.repair}")
     return "\n".join(lines)
 
 

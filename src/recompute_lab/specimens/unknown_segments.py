@@ -70,7 +70,7 @@ class Steered(Model):
 
 
 class Deep(nn.Module):
-    """Residual layers [N, 16] -> [N, 16], each scaled by the next of `scales`, or by 1 at their end."""
+    """Layers [N, 16] -> [N, 16], each scaled by the next of `scales`, or by 1 at their end."""
 
     def __init__(self, depth: int = 3):
         super().__init__()
@@ -94,7 +94,7 @@ class Scaled(Model):
 
 
 class Averaged(Model):
-    """Every so many steps it looks at the averaged weights' validation loss; this is such a step."""
+    """At times it looks at the validation loss of averaged weights: in this step, too."""
 
     def build(self) -> None:
         self.stem, self.block = nn.Linear(16, 16), Block()
