@@ -76,7 +76,7 @@ print("ready")
 runs = lesson.train(steps=40, momentum=0.1)
 own = lesson.train(steps=40, momentum=1.0, ways=["plain"])["plain"]  # the last batch's own
 
-message = "Statistics of one channel after each step; the dots are those of each batch by itself."
+message = "Statistics of one channel after each step; dots: those of each batch by itself."
 show(draw.trajectories(lesson.courses(runs, own)), message)
 for name in ("reentrant", "non-reentrant"):
     off = lesson.deviation(runs[name], runs["plain"])
@@ -106,7 +106,7 @@ study, momenta = batchnorm_study.load(), (0.01, 0.1, 0.5)
 settings = ("batch 32, rate decays", "batch 4, rate decays")
 panels = {f"m = {m}": {name: study.errors(m, name) for name in settings} for m in momenta}
 ends = [np.median(each[-1]) for each in panels["m = 0.01"]["batch 32, rate decays"].values()]
-message = "Batch 32, m = 0.01, after 100 steps: median errors {:.0%} plain, {:.0%} checkpointed."
+message = "Batch 32, m = 0.01, 100 steps: median errors {:.0%} plain, {:.0%} checkpointed."
 show(draw.evaluations(study.probes, panels, "errors"), message.format(*ends))
 errors = {name: run.evaluations[-1].error for name, run in runs.items()}
 fewer = errors["reentrant"] < errors["plain"]
@@ -122,8 +122,10 @@ for m in momenta:
         for drift in batchnorm_study.DRIFTS
         for name, row in study.differences(m, drift).items()
     }
-    better, worse = sum(e.high < 0 for e in ends.values()), [c for c in ends if ends[c].low > 0]
-    print(f"m = {m}: after 100 steps better in {better}, worse in {len(worse)} of {len(ends)} cases")
+    better = [case for case, end in ends.items() if end.high < 0]
+    worse = [case for case, end in ends.items() if end.low > 0]
+    told = f"better in {len(better)}, worse in {len(worse)} of {len(ends)} cases"
+    print(f"m = {m}: after 100 steps {told}")
     for case in worse:
         print(f"   worse: {case}, by {100 * ends[case].mean:.1f} percentage points")
 
@@ -202,7 +204,7 @@ print("section 1's checkpointed run is a plain run with 0.19, up to rounding:", 
 found = lesson.situations()
 right = [name for name, row in found.items() if row.worst < 1e-5]
 counted = [name for name, row in found.items() if row.tracked == row.expected]
-message = f"Right up to rounding: {len(right)} of {len(found)}. The counter is right: {len(counted)}."
+message = f"Of {len(found)}, right up to rounding: {len(right)}; counter right: {len(counted)}."
 show(draw.deviations(found), message)
 print("right up to rounding:", right, "\ncounter right:       ", counted)
 none = lesson.cumulative()

@@ -167,7 +167,7 @@ print(examine(layer, x, between=other_world.logged))
 # 5. **Randomness that torch does not replay**: NumPy, Python, a generator of one's own (lesson 04).
 # 6. **The weights are others**: an optimizer was faster, a shard is no longer gathered.
 # 7. **Another kernel, route or rounding** (lessons 01 and 02).
-# 8. **The agreement on saved tensors is broken**: what backward asks for, and how often, how the recomputation is left.
+# 8. **The agreement on saved tensors is broken**: what backward may ask for, how often, and how the recomputation is left.
 #
 # 2 to 6 in one sentence: *what is checkpointed is not a function of its arguments.*
 #
@@ -216,7 +216,7 @@ print("of the stem's gradients right:", right, "of 2")
 #
 # ### Root cause 3: another world
 #
-# Two tasks with an adapter each, one backward for both; and a loop over three layers.
+# Two tasks, `summarise` and `translate`, with an adapter each, and one backward for both; and a loop over three layers.
 #
 # ```python
 # # recompute_lab/specimens/other_world.py: class TwoTasks
@@ -241,7 +241,7 @@ print("of the stem's gradients right:", right, "of 2")
 #     return loss.detach()
 # ```
 #
-# (`run(segment, *args)` is `checkpoint`, by one implementation or the other.)
+# (`run(segment, *args)` is `checkpoint`, by one implementation or the other; `power` is the mean square.)
 #
 # **Predict.** Which adapter gets a gradient, in each implementation? In the loop, which layers do?
 
@@ -463,8 +463,9 @@ for kind in (Wav2Vec2, Wav2Vec2Told):
     result = outcomes(kind)["non-reentrant"]
     errors = {row.name: row.error for row in result.divergence.rows}
     right = max(errors["model.masked_spec_embed"], result.loss_off) < 1e-5
-    told = [cause.name for cause in guide.worst_of(guide.watched(kind)).causes if cause.proven]
-    print(f"{kind.__name__:<12} right: {right}; the witness proves: {', '.join(told) or 'nothing'}")
+    told = [c.name for c in guide.worst_of(guide.watched(kind)).causes if c.proven]
+    proven = ", ".join(told) or "nothing"
+    print(f"{kind.__name__:<12} right: {right}; the witness proves: {proven}")
 
 # %% [markdown]
 # Mixtral's loss is right (to five digits), the term is *in* it, and reaches no router: reentrant's forward runs without gradients, so

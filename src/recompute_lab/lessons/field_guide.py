@@ -316,14 +316,18 @@ def _tokens(name: str) -> set[str]:
 def repair_steered(answer: type) -> str:
     """`answer` is a subclass of `Steered` with a step of its own."""
     _must_be_a(answer, Steered)
-    for run in (plainly, *IMPLEMENTATIONS.values()):
-        model = answer()
-        before = len(model.block.up._forward_hooks)
-        model.step(run)
-        if len(model.block.up._forward_hooks) != before:
-            raise Wrong("after the step the hook is still there: whoever uses the block next is steered, too.")
+    _must_leave_no_hook(answer, plainly)
     _must_be_repaired(answer, Steered, lambda model: model.block.up)
+    _must_leave_no_hook(answer, IMPLEMENTATIONS["non-reentrant"])
     return "both passes are steered, nobody else is, and the gradients are the plain run's, bit for bit."
+
+
+def _must_leave_no_hook(answer: type, run: Callable) -> None:
+    model = answer()
+    before = len(model.block.up._forward_hooks)
+    model.step(run)
+    if len(model.block.up._forward_hooks) != before:
+        raise Wrong("after the step the hook is still there: whoever uses the block next is steered, too.")
 
 
 @check.add(
