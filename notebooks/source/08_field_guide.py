@@ -498,7 +498,12 @@ answer = {
     "E": (7, "is_grad_enabled", "silent", "right"),
     "F": (8, "Exception", "right", "loud"),
     ### STUB
-    # **dict.fromkeys("ABCDEF", (..., ..., ..., ...)),
+    # "A": (..., ..., ..., ...),
+    # "B": (..., ..., ..., ...),
+    # "C": (..., ..., ..., ...),
+    # "D": (..., ..., ..., ...),
+    # "E": (..., ..., ..., ...),
+    # "F": (..., ..., ..., ...),
     ### END SOLUTION
 }
 check.diagnose(answer)

@@ -240,9 +240,7 @@ def diagnose(answer: dict) -> str:
             if said not in _SHORT.values():
                 raise Wrong(f"{letter}: {said!r} is none of 'right', 'silent', 'loud'.")
             if said != _SHORT[result.verdict]:
-                raise Wrong(
-                    f"{letter}, {implementation}: you said {said!r}; run, it is: {symptom(result).rstrip(' .')}."
-                )
+                raise Wrong(f"{letter}, {implementation}: you said {said!r}; run, it is: {_closed(symptom(result))}")
         if number != measured.number:
             raise Wrong(
                 f"{letter}: the verdicts are right, the root cause is not {number}. {_not_that(letter, number)}"
@@ -250,12 +248,17 @@ def diagnose(answer: dict) -> str:
         if not isinstance(name, str) or not _tokens(name) & _names_of(letter):
             raise Wrong(
                 f"{letter}: verdicts and root cause are right, but {name!r} is not what differs, or it "
-                "only follows from what does. What is there in one of the two passes, and not in the other?"
+                "only follows from what does. What do the two passes find otherwise, before anything has come of it?"
             )
     return (
         "all six. Each verdict was held against the plain run, each number against a run in which that cause, and no "
         "other, was treated."
     )
+
+
+def _closed(sentence: str) -> str:
+    """With a full stop, unless it was cut and ends with three."""
+    return sentence if sentence.endswith(".") else sentence + "."
 
 
 def _not_that(letter: str, number: int) -> str:
