@@ -896,3 +896,52 @@ def test_a_counter_that_is_read_for_the_statistics_alone_does_no_harm():
     for _ in range(2):
         checkpoint(norm, x, use_reentrant=False, context_fn=witness.context_fn).square().sum().backward()
     assert {report.non_reentrant for report in witness.reports} == {"side effect"}
+
+
+class LeavingOut(nn.Module):
+    """With probability 0.7 its output is cut off from all parameters; Python draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x * 1.0 if random.random() < 0.7 else torch.tanh(self.mix(x))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_draws_after_which_nothing_needs_a_gradient_are_passed_over(seed):
+    random.seed(seed)
+    report = examine(LeavingOut(), torch.randn(3, 4))
+    assert report.reentrant == "silent" and "frozen input" in " ".join(cause.name for cause in report.causes)
+
+
+class SeldomLeftOut(nn.Module):
+    """A block with BatchNorm that is left out with probability 1/2; Python draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return x if random.random() < 0.5 else x + self.norm(torch.tanh(self.mix(x)))
+
+
+def test_what_is_seen_at_every_seed_does_not_hide_the_draw():
+    """Its statistics are written twice whatever is drawn; that the draw breaks it shows at none of the first seeds."""
+    random.seed(0)
+    report = examine(SeldomLeftOut(), torch.randn(6, 4, requires_grad=True))
+    assert report.non_reentrant == "loud" and "python random stream" in report.causes[0].name
+
+
+def test_a_compiled_part_computes_what_it_computes_unwatched():
+    """Compiled code is made of the operators alone, in the first watched step as in later ones."""
+    torch.compiler.reset()
+    mix, wave = nn.Linear(4, 4), torch.compile(lambda h: torch.sin(h).exp(), backend="eager")
+    x, witness = torch.randn(3, 4, requires_grad=True), Witness()
+    (expected,) = torch.autograd.grad(mix(x).sin().exp().sum(), x)
+    for _ in range(3):
+        output = checkpoint(lambda h: wave(mix(h)), x, use_reentrant=False, context_fn=witness.context_fn)
+        (gradient,) = torch.autograd.grad(output.sum(), x)
+        assert torch.equal(gradient, expected)
+    assert {report.non_reentrant for report in witness.reports} == {"replayable"}

@@ -615,3 +615,49 @@ class SecondOrder(nn.Module):
 @harmless()
 def gradient_taken_inside():
     return SecondOrder(3), (torch.randn(4, 3, requires_grad=True),)
+
+
+@harmless()
+def table_behind_a_warm_up():
+    """Made of the length alone, in the first pass: the second makes none, and saves the same."""
+
+    @functools.lru_cache
+    def ramp(length: int) -> torch.Tensor:
+        return torch.linspace(0, 1, length)[:, None]
+
+    mix = nn.Linear(4, 4)
+    return lambda x: torch.tanh(mix(x) + ramp(x.shape[0])), (torch.randn(5, 4, requires_grad=True),)
+
+
+class Compiled(nn.Module):
+    """A part of it is compiled: what looks on must not end up in the compiled code."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.wave = nn.Linear(width, width), torch.compile(lambda h: torch.sin(h).exp(), backend="eager")
+
+    def forward(self, x):
+        return self.wave(self.mix(x))
+
+
+@harmless()
+def compiled_part():
+    return Compiled(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+class NotedLast(nn.Module):
+    """After its last operator it notes what it has made: the same in each pass, if not the same objects."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.shape, self.last = nn.Linear(width, width), None, None
+
+    def forward(self, x):
+        y = torch.tanh(self.mix(x))
+        self.shape, self.last = list(y.shape), y.detach()
+        return y
+
+
+@harmless()
+def noted_after_the_last_operator():
+    return NotedLast(4), (torch.randn(3, 4, requires_grad=True),)

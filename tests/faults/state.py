@@ -1099,3 +1099,55 @@ def weight_cut_to_its_shard(segment, args, output):
 @fault(r"weight", LOUD, LOUD, between=weight_cut_to_its_shard)
 def weight_no_longer_gathered():
     return nn.Linear(4, 4), (torch.randn(3, 4, requires_grad=True),)
+
+
+class CountedLast(nn.Module):
+    """Counts after its last operator: early stop does not come there, reentrant does."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.steps = nn.Linear(width, width), 0
+
+    def forward(self, x):
+        y = torch.tanh(self.mix(x))
+        self.steps += 1
+        return y
+
+
+@fault(r"steps", REPLAYABLE, SIDE_EFFECT)
+def counter_after_the_last_operator():
+    return CountedLast(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+class Decaying(nn.Module):
+    """Writes a parameter past autograd, through `.data`, and reads it nowhere."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.level = nn.Linear(width, width), nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        h = torch.tanh(self.mix(x))
+        self.level.data.mul_(0.9)
+        return torch.exp(h)
+
+
+@fault(r"level", SIDE_EFFECT, SIDE_EFFECT)
+def parameter_written_through_data():
+    return Decaying(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+class CompiledCounting(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.passes = nn.Linear(width, width), torch.zeros(())
+        self.wave = torch.compile(lambda h, passes: torch.sin(h * passes).exp(), backend="eager")
+
+    def forward(self, x):
+        self.passes += 1
+        return self.wave(self.mix(x), self.passes)
+
+
+@fault(r"passes", SILENT, SILENT)
+def counter_given_to_a_compiled_part():
+    return CompiledCounting(4), (torch.randn(3, 4, requires_grad=True),)

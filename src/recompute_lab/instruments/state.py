@@ -124,10 +124,10 @@ class Snapshot:
         """Names of what differs from the copy, sorted. Random streams, switches and grads are not listed."""
         return sorted(self.changed_kinds())
 
-    def changed_kinds(self, trusting: bool = False) -> dict[str, str]:
+    def changed_kinds(self, believed: Callable[[str], bool] | None = None) -> dict[str, str]:
         """What differs from the copy by name, with its kind: "parameter", "buffer", "argument", "tensor", "attribute",
-        "class attribute", "global", "variable" (of a closure), or "list", "dict", "set", "deque". `trusting` believes
-        the version counter of a parameter, which writes through `.data` pass by.
+        "class attribute", "global", "variable" (of a closure), or "list", "dict", "set", "deque". Of a parameter
+        whose name is `believed` only the version counter is looked at, which writes through `.data` pass by.
         """
         changed: dict[str, str] = {}
         for name, container, members in self._containers:
@@ -146,7 +146,7 @@ class Snapshot:
         changed |= {name: "variable" for name, cell, value in self._cells if not _same(contents(cell), value)}
         for name, tensor in self.tensors.items():
             held = self._held[name]
-            if not (trusting and held.untouched(tensor)) and not held.same(tensor):
+            if not (believed and believed(name) and held.untouched(tensor)) and not held.same(tensor):
                 changed[name] = self._reach.kinds[name]
         return changed
 

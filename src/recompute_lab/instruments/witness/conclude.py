@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from recompute_lab.instruments.checkpointing import Mismatch
 from recompute_lab.instruments.gradients import ROUNDING
-from recompute_lab.instruments.reach import ABSENT
-from recompute_lab.instruments.state import Snapshot, equal_values
 from recompute_lab.instruments.witness import reentrant, words
 from recompute_lab.instruments.witness.locate import begins, codes_of, mention
 from recompute_lab.instruments.witness.proof import Item, Proof
@@ -14,23 +12,6 @@ from recompute_lab.instruments.witness.trace import Read, Trace, place
 
 _NON_REENTRANT = ("non-reentrant",)
 Judged = tuple[str, Cause]  # what comes of a cause: a verdict
-
-
-def differences(before: Snapshot, trusting: bool = False) -> dict[str, str]:
-    """What is otherwise than it was, by name, with its kind."""
-    found = before.changed_kinds(trusting)
-    found |= {name: "random stream" for name in before.moved_streams()}
-    found |= {name: "switch" for name in before.moved_switches()}
-    return found | {name: "context variable" for name in before.moved_context()}
-
-
-def written_anew(found: Snapshot) -> dict[str, str]:
-    """What differs in value: who assigns an equal tuple or tensor once more has changed nothing."""
-    if not (differs := differences(found, trusting=True)):
-        return {}
-    now, before = found.values_now(differs), found.values_before(differs)
-    # Of a context variable no value is known.
-    return {n: kind for n, kind in differs.items() if now[n] is ABSENT or not equal_values(now[n], before[n])}
 
 
 def items_of(differs: dict[str, str]) -> list[Item]:
@@ -95,11 +76,12 @@ def report_of(call) -> Report:
     twice = [(SIDE_EFFECT, cause) for cause in _twice(call, proof, proof.causes if broken else [])]
     causes += twice
     # The reentrant implementation does not ask what was saved: to it, another rounding is all there is.
-    off = matters and (proof.off is None or proof.off > ROUNDING)
-    shared = SILENT if off or (parted and not right) else SIDE_EFFECT if twice else REPLAYABLE
+    off = matters and not proof.same_output and (proof.off is None or proof.off > ROUNDING)
+    again = twice or _lasting(proof.rewritten)
+    shared = SILENT if off or (parted and not right) else SIDE_EFFECT if again else REPLAYABLE
     if _own_error(call):
         shared = LOUD
-    only = reentrant.causes(call.hints) + _collected(call, proof)
+    only = reentrant.causes(call.hints) + _collected(call, proof) + _late(call, proof, [c for _, c in causes])
     report = Report(
         call.label,
         reentrant=max([shared, *(v for v, _ in only)], key=severity),
@@ -145,8 +127,8 @@ def _twice(call, proof: Proof, told: list[Item]) -> list[Cause]:
     named = {name for item in told for name in item.names}
     written = {
         name: kind
-        for name, kind in call.again.items()
-        if name not in named and kind != "random stream" and (name in proof.written or proof.matters is None)
+        for name, kind in _lasting(call.again).items()
+        if name not in named and (name in proof.written or proof.matters is None)
     }
     found = []
     for item in items_of(written):
@@ -161,12 +143,31 @@ def _twice(call, proof: Proof, told: list[Item]) -> list[Cause]:
     return found
 
 
+def _lasting(kinds: dict[str, str]) -> dict[str, str]:
+    """Without random streams: that one has moved on is no harm in itself."""
+    return {name: kind for name, kind in kinds.items() if kind != "random stream"}
+
+
+def _late(call, proof: Proof, told: list[Cause]) -> list[Judged]:
+    """What the forward writes after its last saved tensor: early stop does not come there, reentrant does."""
+    written = _lasting({n: k for n, k in proof.rewritten.items() if n in proof.written and n not in call.again})
+    found = []
+    for item in items_of(written):
+        names = sorted(item.names)
+        if item.label not in {cause.name for cause in told}:
+            what, repair = words.written_twice(item.group, names)
+            told_of = f"{what[:-1]}, which early stop ends before."
+            cause = Cause(item.label, _where(call, proof, names), True, told_of, repair, item.group[0], ("reentrant",))
+            found.append((SIDE_EFFECT, cause))
+    return found
+
+
 def _left_open(call, proof: Proof) -> list[Cause]:
     """What a whole forward puts back at its end, to which early stop does not come."""
     if proof.matters is None or call.recomputation.ended != "stopped early":
         return []
     written = proof.written.keys() | proof.written_there.keys()
-    left = {name: kind for name, kind in call.again.items() if name not in written and kind != "random stream"}
+    left = {name: kind for name, kind in _lasting(call.again).items() if name not in written}
     found = []
     for item in items_of(left):
         told = "the forward puts it back before it ends; early stop leaves the segment earlier, with it changed."

@@ -20,7 +20,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from recompute_lab.instruments.digest import digest_of
 from recompute_lab.instruments.gradients import ROUNDING
 from recompute_lab.instruments.isolation import tensors_in
-from recompute_lab.instruments.state import Snapshot
+from recompute_lab.instruments.reach import ABSENT
+from recompute_lab.instruments.state import Snapshot, equal_values
 from recompute_lab.instruments.witness import words
 from recompute_lab.instruments.witness.locate import first_writes
 from recompute_lab.instruments.witness.trace import Trace, Tracer
@@ -78,11 +79,30 @@ class Signature:
 
     def is_close(self, other: Signature) -> bool:
         """The same but for rounding in the outputs."""
-        return (
-            (self.operators, self.indices, self.ended) == (other.operators, other.indices, other.ended)
-            and len(self.outputs) == len(other.outputs)
-            and all(map(Output.is_close, self.outputs, other.outputs))
+        return (self.operators, self.indices, self.ended) == (other.operators, other.indices, other.ended) and _close(
+            self.outputs, other.outputs
         )
+
+
+def _close(outputs: list[Output], others: list[Output]) -> bool:
+    return len(outputs) == len(others) and all(map(Output.is_close, outputs, others))
+
+
+def differences(before: Snapshot, believed: Callable[[str], bool] | None = None) -> dict[str, str]:
+    """What is otherwise than it was, by name, with its kind."""
+    found = before.changed_kinds(believed)
+    found |= {name: "random stream" for name in before.moved_streams()}
+    found |= {name: "switch" for name in before.moved_switches()}
+    return found | {name: "context variable" for name in before.moved_context()}
+
+
+def written_anew(found: Snapshot, believed: Callable[[str], bool] | None = None) -> dict[str, str]:
+    """What differs in value: who assigns an equal tuple or tensor once more has changed nothing."""
+    if not (differs := differences(found, believed)):
+        return {}
+    now, before = found.values_now(differs), found.values_before(differs)
+    # Of a context variable no value is known.
+    return {n: kind for n, kind in differs.items() if now[n] is ABSENT or not equal_values(now[n], before[n])}
 
 
 @dataclass
@@ -107,7 +127,9 @@ class Proof:
     `kernels` True where they no longer do with deterministic kernels. `written` names what a forward changes, with its
     kind, `written_there` what it changes in the recomputation's world, `lines` where it does, `graphs` which of it
     holds a tensor with a history. `off` is the relative difference of the outputs, `runs` how often the segment ran,
-    `unfinished` a sentence on what was not tried.
+    `unfinished` a sentence on what was not tried. `same_output` is True where the segment, run in the recomputation's
+    world, returns what the forward did, up to rounding. `rewritten` names what it then leaves with another value than
+    it finds: it is run to its end, as the reentrant implementation runs it.
     """
 
     matters: bool | None = None
@@ -118,6 +140,8 @@ class Proof:
     kernels: bool = False
     written: dict[str, str] = field(default_factory=dict)
     written_there: dict[str, str] = field(default_factory=dict)
+    rewritten: dict[str, str] = field(default_factory=dict)
+    same_output: bool | None = None
     graphs: set[str] = field(default_factory=set)
     lines: dict[str, str] = field(default_factory=dict)
     off: float | None = None
@@ -162,6 +186,7 @@ class Laboratory:
             if restored != self.reference and (not items or restored.is_close(self.reference)):
                 self._not_repeatable()
             proof.matters = not self._same(restored)
+            proof.same_output = _close(restored.outputs, self.reference.outputs)
             if items and not proof.matters:
                 self._undo(items)
                 if proof.proven and not self._expect_repeats(restored, 1):
@@ -175,7 +200,9 @@ class Laboratory:
     def _undo(self, items: list[Item]) -> None:
         """With everything as the recomputation found it; then the smallest set that has to be undone."""
         everything = frozenset().union(*(item.names for item in items))
-        self.proof.matters = not self._same(self._run(everything, compare=True))
+        found = self._run(everything, compare=True)
+        self.proof.matters = not self._same(found)
+        self.proof.same_output = _close(found.outputs, self.reference.outputs)
         self.proof.causes = self._smallest(items) if self.proof.matters else []
         self.proof.proven = self.proof.matters
 
@@ -274,6 +301,7 @@ class Laboratory:
             self._plain_output = [t.detach().clone() for t in output]
         if compare:
             self.proof.written_there = self.recomputation.changed_kinds()
+            self.proof.rewritten = written_anew(self.recomputation)
             self.proof.off = _off(self._plain_output, output)
         return Signature.of(trace, list(map(Output.of, output)))
 

@@ -90,6 +90,8 @@ class Tracer(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
+        if torch.compiler.is_dynamo_compiling():  # a graph is made of the segment's operators, not of these lines
+            return result
         name = getattr(function, "__name__", "?")
         # A property (shape, dtype, grad); or not the segment's: torch's own pack hook, a witness further in.
         if name == "__get__" or _is_machinery(sys._getframe(1).f_code.co_filename):

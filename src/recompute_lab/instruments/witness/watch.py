@@ -22,7 +22,15 @@ from recompute_lab.instruments.state import Snapshot
 from recompute_lab.instruments.witness import conclude, reentrant, words
 from recompute_lab.instruments.witness.casts import CastCounter, autocast_is_on
 from recompute_lab.instruments.witness.locate import begins
-from recompute_lab.instruments.witness.proof import Laboratory, Output, Proof, Signature, entered
+from recompute_lab.instruments.witness.proof import (
+    Laboratory,
+    Output,
+    Proof,
+    Signature,
+    differences,
+    entered,
+    written_anew,
+)
 from recompute_lab.instruments.witness.report import Report, worst
 from recompute_lab.instruments.witness.saved import Saved
 from recompute_lab.instruments.witness.trace import STOPPED, Trace, Tracer
@@ -227,7 +235,7 @@ class _Recomputation:
         if call.unwatched:
             return
         call.recomputed += 1
-        call.differs = conclude.differences(call.before)
+        call.differs = differences(call.before)
         call.found = call.before  # where nothing differs, it is the same state
         if call.differs:
             call.found = Snapshot.within(self._witness._most_bytes, call.segment, call.args, call.kwargs)
@@ -252,7 +260,8 @@ class _Recomputation:
             call.casts_again = self._counter.casts - call.casts
         stopped = kind is not None and kind.__name__ == STOPPED
         call.recomputation.ended = "stopped early" if stopped else "returned" if kind is None else kind.__name__
-        call.again = conclude.written_anew(call.found)
+        # Nothing has to be looked at twice: but what the forward was found to have written, autograd may not have seen.
+        call.again = written_anew(call.found, believed=lambda name: name not in call.differs)
         if call.replays:
             call.again = {n: k for n, k in call.again.items() if not words.is_torchs_stream(n)}
         call.stop_swallowed = not stopped and self._stop_was_raised()
