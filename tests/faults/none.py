@@ -661,3 +661,31 @@ class NotedLast(nn.Module):
 @harmless()
 def noted_after_the_last_operator():
     return NotedLast(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+class Masked(torch.autograd.Function):
+    """Multiplies by a mask that is drawn into the given memory, and kept on ctx."""
+
+    @staticmethod
+    def forward(ctx, x, memory):
+        ctx.mask = memory.bernoulli_(0.5)
+        return x * ctx.mask
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.mask, None
+
+
+class MaskedOnce(nn.Module):
+    def __init__(self, rows: int, width: int):
+        super().__init__()
+        self.mix, self.memory = nn.Linear(width, width), torch.zeros(rows, width)
+
+    def forward(self, x):
+        return torch.tanh(Masked.apply(self.mix(x), self.memory))
+
+
+@harmless()
+def mask_on_ctx_drawn_again():
+    """The recomputation writes into that memory what the forward wrote: the draws are replayed."""
+    return MaskedOnce(6, 4), (torch.randn(6, 4, requires_grad=True),)

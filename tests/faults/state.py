@@ -1151,3 +1151,35 @@ class CompiledCounting(nn.Module):
 @fault(r"passes", SILENT, SILENT)
 def counter_given_to_a_compiled_part():
     return CompiledCounting(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+_PASSES = contextvars.ContextVar("passes_so_far")
+
+
+class CountedInContext(nn.Module):
+    """The variable is not set before the first forward: to undo it, it has to be unset."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, x):
+        passes = _PASSES.get(1)
+        _PASSES.set(passes + 1)
+        return torch.tanh(self.mix(x) * passes)
+
+
+@fault(r"passes_so_far", SILENT, SILENT)
+def context_variable_counted_up():
+    return CountedInContext(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+def freezes_the_first_layer(segment, arguments, output):
+    segment[0].requires_grad_(False)
+
+
+@fault(r"frozen.*0\.(weight|bias)", LOUD, REPLAYABLE, between=freezes_the_first_layer)
+def layer_frozen_before_backward():
+    """The recomputation saves no input for its weight. Reentrant's backward does not ask for it either."""
+    blocks = nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh()
+    return nn.Sequential(*blocks), (torch.randn(3, 4, requires_grad=True),)

@@ -108,6 +108,8 @@ class Snapshot:
         for name, tensor in self.tensors.items():
             if name not in keep:
                 self._held[name].put_back(tensor)
+            if _flag(name) not in keep:
+                self._held[name].put_flag_back(tensor)
         for tensor, grad in self._grads:
             tensor.grad = grad
         for stream, state in self._streams:
@@ -126,7 +128,7 @@ class Snapshot:
 
     def changed_kinds(self, believed: Callable[[str], bool] | None = None) -> dict[str, str]:
         """What differs from the copy by name, with its kind: "parameter", "buffer", "argument", "tensor", "attribute",
-        "class attribute", "global", "variable" (of a closure), or "list", "dict", "set", "deque". Of a parameter
+        "class attribute", "global", "variable" (of a closure), "requires_grad", or "list", "dict", "set", "deque". Of a parameter
         whose name is `believed` only the version counter is looked at, which writes through `.data` pass by.
         """
         changed: dict[str, str] = {}
@@ -148,6 +150,8 @@ class Snapshot:
             held = self._held[name]
             if not (believed and believed(name) and held.untouched(tensor)) and not held.same(tensor):
                 changed[name] = self._reach.kinds[name]
+            if tensor.requires_grad != held.requires_grad and tensor.is_leaf:
+                changed[_flag(name)] = "requires_grad"
         return changed
 
     def moved_streams(self) -> list[str]:
@@ -161,6 +165,10 @@ class Snapshot:
     def moved_context(self) -> list[str]:
         """Names of the context variables (`contextvars`) that stand for something else, or for nothing any more."""
         return [variable.name for variable in self._moved_variables()]
+
+    def unset_context(self) -> set[str]:
+        """Names of the context variables that stood for nothing: what has been set since cannot be unset."""
+        return {variable.name for variable, value in self._context.items() if value is ABSENT}
 
     def _moved_variables(self) -> list[contextvars.ContextVar]:
         return [v for v, value in self._context.items() if not _same(v.get(ABSENT), value)]
@@ -305,7 +313,7 @@ class _Held:
         return _version(tensor) == self.version and tensor.data_ptr() == self.memory.data_ptr()
 
     def put_back(self, tensor: torch.Tensor) -> None:
-        """The tensor's own memory, shape, values and `requires_grad`, whatever was done to it in place."""
+        """The tensor's own memory, shape and values, whatever was done to it in place."""
         memory, strided = self.memory, tensor.layout is torch.strided
         if strided and any(getattr(tensor, m)() != getattr(memory, m)() for m in ("data_ptr", "size", "stride")):
             tensor.data = memory
@@ -313,8 +321,14 @@ class _Held:
             memory.copy_(self.copy)
         if tensor.requires_grad and not self.requires_grad and not tensor.is_leaf:  # became part of a graph by a write
             (tensor if tensor._base is None else tensor._base).detach_()
+
+    def put_flag_back(self, tensor: torch.Tensor) -> None:
         if tensor.is_leaf and tensor.requires_grad != self.requires_grad:
             tensor.requires_grad_(self.requires_grad)
+
+
+def _flag(name: str) -> str:
+    return f"{name}.requires_grad"
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -213,10 +213,10 @@ def _protocol(call) -> list[Judged]:
             "a backward reads ctx.saved_tensors twice: each recomputed tensor is handed out once.",
             "read ctx.saved_tensors once, into variables.",
         )
-    if overwritten := _overwritten(call):
+    if changed := call.hints.overwritten:
         add(
             SILENT,
-            f"{words.few(overwritten)} instead of save_for_backward",
+            f"{words.few(changed)} instead of save_for_backward",
             "",
             False,
             "an attribute of ctx is not recomputed: backward reads the memory as its last writer has left it.",
@@ -233,13 +233,6 @@ def _protocol(call) -> list[Judged]:
             "autocast(..., cache_enabled=False), or one autocast block per segment.",
         )
     return found
-
-
-def _overwritten(call) -> list[str]:
-    """Tensors kept on ctx whose memory is that of a reachable tensor which has been written to since."""
-    changed = call.differs | call.again
-    memory = {t.untyped_storage().data_ptr() for name, t in call.before.tensors.items() if name in changed}
-    return [name for name, pointer in call.hints.on_ctx.items() if pointer in memory]
 
 
 def _handler(call) -> str:

@@ -63,7 +63,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a run did and gave, to be compared: operators, routes, and its outputs.
+    """What a run did and gave, to be compared: operators, routes, how many tensors it saved, and its outputs.
 
     Not what Python read: a number that is read and changes none of these does no harm (BatchNorm's own counter, say).
     """
@@ -71,15 +71,17 @@ class Signature:
     operators: list[tuple]
     indices: list[tuple[int, float]]
     outputs: list[Output]
+    saved: int
     ended: str = "returned"
 
     @classmethod
-    def of(cls, trace: Trace, outputs: list[Output]) -> Signature:
-        return cls([entry[_CODE] for entry in trace.operators], trace.index_values(), outputs, trace.ended)
+    def of(cls, trace: Trace, outputs: list[Output], saved: int) -> Signature:
+        return cls([entry[_CODE] for entry in trace.operators], trace.index_values(), outputs, saved, trace.ended)
 
     def is_close(self, other: Signature) -> bool:
         """The same but for rounding in the outputs."""
-        return (self.operators, self.indices, self.ended) == (other.operators, other.indices, other.ended) and _close(
+        mine = self.operators, self.indices, self.saved, self.ended
+        return mine == (other.operators, other.indices, other.saved, other.ended) and _close(
             self.outputs, other.outputs
         )
 
@@ -153,7 +155,7 @@ class Laboratory:
     """Runs a segment in the world of its forward, in that of its recomputation, and in mixtures of the two.
 
     `forward` and `recomputation` are snapshots; `surroundings` gives a context manager with the autocast and device of
-    the forward. Whatever is run, afterwards the state is what it was.
+    the forward, `context` the values of its context variables. Whatever is run, afterwards the state is what it was.
     """
 
     def __init__(
@@ -167,13 +169,17 @@ class Laboratory:
         reference: Signature,
         seconds: float = _SECONDS,
         most_bytes: float = math.inf,
+        context: contextvars.Context | None = None,
     ):
         self.segment, self.args, self.kwargs = segment, args, kwargs
         self.forward, self.recomputation = forward, recomputation
         self.surroundings, self.reference = surroundings, reference
         self._most_bytes = most_bytes
         self._until = time.monotonic() + seconds
-        self._context = contextvars.copy_context()  # a variable that is not set cannot be unset, but by leaving one
+        # Two of them: a variable that was not set cannot be unset, but by leaving one.
+        self._there = contextvars.copy_context()
+        self._context = self._there if context is None else context  # an empty one is false
+        self._unset = forward.unset_context()
         self._plain_output: list[torch.Tensor] = []
         self.proof = Proof()
 
@@ -242,7 +248,7 @@ class Laboratory:
         try:
             self.forward.restore()
             looks = self._state().fingerprints(names)
-            return first_writes(lambda: self._call(Trace()), looks)
+            return first_writes(lambda: self._call(Trace(), [0]), looks)
         finally:
             now.restore()
 
@@ -287,13 +293,14 @@ class Laboratory:
         if time.monotonic() > self._until:
             raise _OutOfTime
         self.proof.runs += 1
-        return self._context.copy().run(self._run_there, left, watch, compare)
+        context = self._there if left & self.recomputation.unset_context() else self._context
+        return context.copy().run(self._run_there, left, watch, compare)
 
     def _run_there(self, left: frozenset[str], watch: bool, compare: bool) -> Signature:
-        self.recomputation.restore()
+        self.recomputation.restore(keep=self._unset - left)
         self.forward.restore(keep=left)
-        trace = Trace()
-        output = self._call(trace)
+        trace, saved = Trace(), [0]
+        output = self._call(trace, saved)
         if watch:
             self.proof.written = self.forward.changed_kinds()
             self.proof.written |= {name: "random stream" for name in self.forward.moved_streams()}
@@ -303,11 +310,15 @@ class Laboratory:
             self.proof.written_there = self.recomputation.changed_kinds()
             self.proof.rewritten = written_anew(self.recomputation)
             self.proof.off = _off(self._plain_output, output)
-        return Signature.of(trace, list(map(Output.of, output)))
+        return Signature.of(trace, list(map(Output.of, output)), saved[0])
 
-    def _call(self, trace: Trace) -> list[torch.Tensor]:
+    def _call(self, trace: Trace, saved: list[int]) -> list[torch.Tensor]:
+        def counted(tensor: torch.Tensor) -> torch.Tensor:
+            saved[0] += 1
+            return tensor.detach()
+
         # Only the innermost hooks are asked: a checkpoint in whose recomputation this may be counts none of it.
-        with saved_tensors_hooks(lambda t: t.detach(), lambda t: t), torch.enable_grad(), self.surroundings():
+        with saved_tensors_hooks(counted, lambda t: t), torch.enable_grad(), self.surroundings():
             try:
                 with Tracer(trace):
                     output = self.segment(*self.args, **self.kwargs)

@@ -13,6 +13,7 @@ from types import FrameType
 
 import torch
 
+from recompute_lab.instruments.digest import digest_of
 from recompute_lab.instruments.isolation import tensors_in
 from recompute_lab.instruments.state import Snapshot
 from recompute_lab.instruments.witness.report import Cause
@@ -34,7 +35,8 @@ class Hints:
     outputs_without_grad: int = 0
     outputs_with_grad: int = 0
     nested_outputs: int = 0
-    on_ctx: dict[str, int] = field(default_factory=dict)  # with the address of the memory
+    overwritten: set[str] = field(default_factory=set)  # of those in `on_ctx`, before the recomputation or after it
+    on_ctx: dict[str, tuple] = field(default_factory=dict)  # a reference to the tensor, and its digest
     grad_api: str = ""
     other_thread: bool = False
 
@@ -189,9 +191,18 @@ def _has_grad_hooks(tensor: torch.Tensor) -> bool:
     return bool(tensor._backward_hooks) or bool(getattr(tensor, "_post_accumulate_grad_hooks", None))
 
 
-def _tensors_on_ctx(outputs: list[torch.Tensor], stop: set[int]) -> dict[str, int]:
+def look_at_ctx(hints: Hints) -> None:
+    """Note which tensors on a ctx hold other values than at the end of the forward: backward reads them as they are."""
+    for name, (reference, before) in hints.on_ctx.items():
+        tensor = reference()
+        digest = None if tensor is None else digest_of(tensor)
+        if digest is not None and not torch.equal(digest.nan_to_num(), before.nan_to_num()):
+            hints.overwritten.add(name)
+
+
+def _tensors_on_ctx(outputs: list[torch.Tensor], stop: set[int]) -> dict[str, tuple]:
     """Custom functions in the graph that keep a tensor as a plain attribute of their context."""
-    found: dict[str, int] = {}
+    found: dict[str, tuple] = {}
     todo: list[Callable] = [t.grad_fn for t in outputs if t.grad_fn is not None]
     seen = set(stop)
     while todo and len(seen) < _MOST_NODES:
@@ -203,6 +214,6 @@ def _tensors_on_ctx(outputs: list[torch.Tensor], stop: set[int]) -> dict[str, in
             name = type(node).__name__.removesuffix("Backward")
             for attribute, value in vars(node).items():
                 if isinstance(value, torch.Tensor):
-                    found[f"{name}: ctx.{attribute}"] = value.untyped_storage().data_ptr()
+                    found[f"{name}: ctx.{attribute}"] = weakref.ref(value), digest_of(value)
         todo += [following for following, _ in node.next_functions]
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import sys
 import threading
 import time
@@ -60,7 +61,9 @@ class Call:
     recomputation: Trace = field(default_factory=Trace)
     saved: Saved = field(default_factory=Saved)
     outputs: list = field(default_factory=list)
+    number_saved: int = 0
     surroundings: Callable = entered
+    context: contextvars.Context | None = None
     differs: dict[str, str] = field(default_factory=dict)
     again: dict[str, str] = field(default_factory=dict)
     found: Snapshot | None = None
@@ -169,8 +172,8 @@ class Witness:
             return Proof(unfinished="state larger than `most_bytes` differs, and cannot be put back")
         laboratory = Laboratory(
             call.segment, call.args, call.kwargs, call.before, call.found, call.surroundings,
-            Signature.of(call.forward, call.outputs), seconds=max(2.0, 40 * call.seconds),
-            most_bytes=self._most_bytes,
+            Signature.of(call.forward, call.outputs, call.number_saved), seconds=max(2.0, 40 * call.seconds),
+            most_bytes=self._most_bytes, context=call.context,
         )  # fmt: skip
         proof = laboratory.prove(items)
         causes = [name for item in proof.causes for name in sorted(item.names)]
@@ -197,7 +200,7 @@ class _Forward:
         except Exception as failed:  # a lazy layer, say: a diagnosis must not end somebody's run
             call.unwatched = f"this call was not watched: {failed}"
             return
-        call.thread = threading.get_ident()
+        call.thread, call.context = threading.get_ident(), contextvars.copy_context()
         modes = [m for m in torch.overrides._get_current_function_mode_stack() if isinstance(m, DeviceContext)]
         autocast = autocast_now()
         call.surroundings = lambda: entered(autocast(), *modes[-1:])
@@ -217,6 +220,7 @@ class _Forward:
         call.casts = self._counter.casts if self._counter else None
         call.seconds = time.perf_counter() - self._began
         call.saved.forward_ended(call.frame)
+        call.number_saved = 0 if call.frame is None else len(call.frame.weak_holders)
         call.forward.ended = "returned" if kind is None else kind.__name__
         seen = _local(sys._getframe(1), "ret", among=("checkpoint", "_checkpoint_impl"))
         if seen is not None and kind is None:
@@ -235,6 +239,7 @@ class _Recomputation:
         if call.unwatched:
             return
         call.recomputed += 1
+        reentrant.look_at_ctx(call.hints)
         call.differs = differences(call.before)
         call.found = call.before  # where nothing differs, it is the same state
         if call.differs:
@@ -256,6 +261,7 @@ class _Recomputation:
             self._witness._enter(call, Report(call.label, notes=[call.unwatched]))
             return
         self._modes.close()
+        reentrant.look_at_ctx(call.hints)
         if self._counter:
             call.casts_again = self._counter.casts - call.casts
         stopped = kind is not None and kind.__name__ == STOPPED

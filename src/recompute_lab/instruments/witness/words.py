@@ -19,8 +19,8 @@ def group_of(name: str, kind: str) -> tuple:
     owner, _, last = name.rpartition(".")
     if last == "training":
         return ("training",)
-    if kind == "parameter":
-        return ("parameter",)
+    if kind in ("parameter", "requires_grad"):
+        return (kind,)
     if kind == "buffer" and last in STATISTICS:
         return ("statistics",)
     if kind == "buffer" and last in POWER_ITERATION:
@@ -35,6 +35,8 @@ def label(group: tuple, names: Iterable[str]) -> str:
         return f"training flag, as eval() sets it ({told})"
     if kind == "parameter":
         return f"parameters changed in place (weight: {told})"
+    if kind == "requires_grad":
+        return f"frozen, or no longer ({told})"
     if kind == "statistics":
         return f"BatchNorm statistics ({told})"
     if kind == "power iteration":
@@ -77,6 +79,11 @@ def read(group: tuple, name: str, own: bool) -> tuple[str, str]:
         return (
             "the weights changed between the passes; the recomputation reads them as they are then.",
             "run backward before anything writes to the weights.",
+        )
+    if kind == "requires_grad":
+        return (
+            "requires_grad was switched between the passes: the recomputation saves what is needed now.",
+            "freeze and unfreeze before the forward, or after backward.",
         )
     if kind == "switch":
         return f"{name} was switched between the passes.", f"keep {name} as it is until backward is done."
