@@ -5,7 +5,6 @@ import gc
 import io
 import itertools
 import json
-import logging
 import random
 import sys
 import threading
@@ -828,28 +827,21 @@ def test_a_lazy_layer_is_not_watched_and_trains_on():
 
 
 class Graded(nn.Module):
-    """Asks its logger whether to look closely, and then clips."""
+    """Clips where there is a file of that name."""
 
-    logger = logging.getLogger("a model's")
-
-    def __init__(self):
+    def __init__(self, path):
         super().__init__()
-        self.mix = nn.Linear(4, 4)
+        self.mix, self.path = nn.Linear(4, 4), path
 
     def forward(self, x):
         h = self.mix(x)
-        return torch.tanh(h.clamp(-0.1, 0.1) if self.logger.isEnabledFor(logging.DEBUG) else h)
+        return torch.tanh(h.clamp(-0.1, 0.1) if self.path.exists() else h)
 
 
-def test_what_cannot_be_put_back_is_not_taken_for_grad_mode():
-    """A logger's level is Python's own; each run that is compared finds it as the one before has left it."""
-    level = Graded.logger.level
-    Graded.logger.setLevel(logging.WARNING)
-    try:
-        x = torch.randn(6, 4, requires_grad=True)
-        report = examine(Graded(), x, between=lambda: Graded.logger.setLevel(logging.DEBUG))
-    finally:
-        Graded.logger.setLevel(level)
+def test_what_cannot_be_put_back_is_not_taken_for_grad_mode(tmp_path):
+    """A file stays where it is: each run that is compared finds it as the one before has left it."""
+    path = tmp_path / "clip"
+    report = examine(Graded(path), torch.randn(6, 4, requires_grad=True), between=path.touch)
     assert report.verdict == "silent"
     assert all("cannot be put back" in cause.name and not cause.proven for cause in report.causes)
 
@@ -945,3 +937,39 @@ def test_a_compiled_part_computes_what_it_computes_unwatched():
         (gradient,) = torch.autograd.grad(output.sum(), x)
         assert torch.equal(gradient, expected)
     assert {report.non_reentrant for report in witness.reports} == {"replayable"}
+
+
+class Ramped(nn.Module):
+    """Keeps a ramp for each length behind a cache of functools."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope, self.ramp = nn.Parameter(torch.ones(4)), functools.lru_cache(maxsize=2)(self.made)
+
+    def made(self, length: int) -> torch.Tensor:
+        return torch.sigmoid(torch.arange(length)[:, None] * self.slope)
+
+    def forward(self, x):
+        return torch.sin(x * self.ramp(x.shape[0]))
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_an_examination_leaves_a_cache_as_it_was(filled):
+    segment, x = Ramped(), torch.randn(3, 4, requires_grad=True)
+    ramp = segment.ramp
+    held = ramp(3) if filled else None
+    assert examine(segment, x).verdict == ("replayable" if filled else "silent")
+    assert segment.ramp is ramp and ramp.cache_info().currsize == filled
+    assert not filled or ramp(3) is held
+
+
+def test_a_watched_step_leaves_a_cache_as_its_forward_filled_it():
+    """The experiments are made with another one in its place: what it holds is part of the caller's graph."""
+    segment, x, witness = Ramped(), torch.randn(3, 4, requires_grad=True), Witness()
+    ramp = segment.ramp
+    output = checkpoint(segment, x, use_reentrant=False, context_fn=witness.context_fn)
+    held = ramp(3)
+    with pytest.raises(CheckpointError):
+        output.sum().backward()
+    assert witness.report().causes[0].proven and "lru_cache" in witness.report().causes[0].name
+    assert segment.ramp is ramp and ramp(3) is held and ramp.cache_info().misses == 1

@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import functools
 import itertools
+import logging
 import math
 import os
 import threading
@@ -20,7 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrize import register_parametrization, remove_parametrizations
 
-from faults import LOUD, MADE_ONCE, NOT_RUN_AGAIN, REPLAYABLE, SIDE_EFFECT, SILENT, UNREACHED, fault
+from faults import LOUD, NOT_RUN_AGAIN, REPLAYABLE, SIDE_EFFECT, SILENT, fault
 
 # ---- buffers that the forward itself advances ----
 
@@ -189,15 +190,9 @@ class Ramped(nn.Module):
         return torch.tanh(x * self.ramp(int(x[:, 0].numel())))
 
 
-@fault(
-    r"lru_cache|cache|ramp",
-    LOUD,
-    SILENT,
-    proven=False,
-    missed={"watched": UNREACHED, "examined": MADE_ONCE, "examined verdict": MADE_ONCE},
-)
+@fault(r"ramp.*lru_cache", LOUD, SILENT)
 def table_behind_lru_cache():
-    """The cache is compiled code's: nothing can look into it, nor put it back."""
+    """The cache is compiled code's: nothing can look into it, but an empty one can take its place."""
     return Ramped(), (torch.randn(5, 3, requires_grad=True),)
 
 
@@ -291,7 +286,7 @@ class Introduced(nn.Module):
         return torch.exp(h)
 
 
-@fault(r"_MET", LOUD, SILENT, missed={"watched": UNREACHED, "examined": MADE_ONCE, "examined verdict": MADE_ONCE})
+@fault(r"_MET", LOUD, SILENT)
 def weak_registry():
     return Introduced(4), (torch.randn(5, 4, requires_grad=True),)
 
@@ -458,7 +453,7 @@ class Ticking(nn.Module):
         return torch.tanh(self.mix(x) / self.ticker.tick())
 
 
-@fault(r"tick", SILENT, SILENT, proven=False)
+@fault(r"ticker.ticks", SILENT, SILENT)
 def counter_in_slots():
     return Ticking(4), (torch.randn(3, 4, requires_grad=True),)
 
@@ -897,7 +892,7 @@ def scaled_for_the_forward(checkpoint, segment, x):
         del _LOCAL.factor
 
 
-@fault(r"_LOCAL|factor", SILENT, SILENT, driver=scaled_for_the_forward, proven=False)
+@fault(r"_LOCAL.factor", SILENT, SILENT, driver=scaled_for_the_forward)
 def thread_local_removed():
     return locally_scaled, (torch.randn(3, 4, requires_grad=True),)
 
@@ -914,7 +909,7 @@ def environment_for_the_forward(checkpoint, segment, x):
         del os.environ["FAULTS_FAST_GELU"]
 
 
-@fault(r"environ|FAULTS_FAST_GELU", SILENT, SILENT, driver=environment_for_the_forward, proven=False)
+@fault(r"environ.FAULTS_FAST_GELU", SILENT, SILENT, driver=environment_for_the_forward)
 def environment_variable_removed():
     return by_environment, (torch.randn(3, 4, requires_grad=True),)
 
@@ -1183,3 +1178,101 @@ def layer_frozen_before_backward():
     """The recomputation saves no input for its weight. Reentrant's backward does not ask for it either."""
     blocks = nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh()
     return nn.Sequential(*blocks), (torch.randn(3, 4, requires_grad=True),)
+
+
+_LOG = logging.getLogger(__name__)
+
+
+class WarnedOnce(nn.Module):
+    """Clamps its first batch, and notes that it has; where, is the logger."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, x):
+        h = self.mix(x)
+        if not hasattr(_LOG, "warned"):
+            _LOG.warned = True
+            h = h.clamp(-0.1, 0.1)
+        return torch.exp(h)
+
+
+@fault(r"_LOG.warned", LOUD, SILENT)
+def attribute_of_a_logger():
+    vars(_LOG).pop("warned", None)
+    return WarnedOnce(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+class ByLevel(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, x):
+        h = torch.tanh(self.mix(x))
+        return h.clamp(-0.1, 0.1) if _LOG.isEnabledFor(logging.DEBUG) else h
+
+
+def logs_more(checkpoint, segment, x):
+    level = _LOG.level
+    _LOG.setLevel(logging.DEBUG)
+    try:
+        return checkpoint(segment, x)
+    finally:
+        _LOG.setLevel(level)
+
+
+@fault(r"_LOG.level", LOUD, SILENT, driver=logs_more)
+def level_of_a_logger():
+    return ByLevel(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+class PositionsCached(nn.Module):
+    """A method behind a cache that all modules of the class have in common."""
+
+    def __init__(self, rows: int, width: int):
+        super().__init__()
+        self.mix, self.positions = nn.Linear(width, width), nn.Embedding(rows, width)
+
+    @functools.cache  # noqa: B019, the fault
+    def looked_up(self, rows: int):
+        return self.positions(torch.arange(rows)) * 2
+
+    def forward(self, x):
+        return torch.tanh(self.mix(x) + self.looked_up(x.shape[0]))
+
+
+@fault(r"PositionsCached.looked_up.*lru_cache", LOUD, SILENT)
+def method_behind_a_cache():
+    PositionsCached.looked_up.cache_clear()
+    return PositionsCached(9, 4), (torch.randn(5, 4, requires_grad=True),)
+
+
+_POOL = weakref.WeakValueDictionary()
+
+
+class Workspace:
+    """What several blocks share for as long as one of them holds it."""
+
+
+class Pooled(nn.Module):
+    """The block that makes the workspace scales by two."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.held = nn.Linear(width, width), []
+
+    def forward(self, x):
+        h = torch.tanh(self.mix(x))
+        if "workspace" not in _POOL:
+            self.held.append(Workspace())
+            _POOL["workspace"] = self.held[-1]
+            h = h * 2
+        return torch.exp(h)
+
+
+@fault(r"_POOL", SILENT, SILENT)
+def weak_pool():
+    _POOL.clear()
+    return Pooled(4), (torch.randn(5, 4, requires_grad=True),)

@@ -2,16 +2,20 @@
 
 Reachable is what hangs on the segment and its arguments: attributes of modules, functions and other objects,
 parameters, buffers, closure variables, defaults, the members of containers, random generators; and what their code
-names: globals, context variables, and attributes of their classes and of modules. The code and the globals of Python's
-own library, of torch, of NumPy and of the instruments are not searched, nor are `__slots__` and objects of compiled
-libraries, NumPy arrays excepted.
+names: globals, context and environment variables, and attributes of their classes and of modules. The code and
+the globals of Python's own library, of torch, of NumPy and of the instruments are not searched, nor are objects of
+compiled libraries, NumPy arrays excepted.
 """
 
 from __future__ import annotations
 
 import dis
 import functools
+import logging
+import os
 import sys
+import threading
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, MutableMapping
 from contextvars import ContextVar
@@ -37,6 +41,8 @@ _MOST_FUNCTIONS = 5_000  # of a large library, a segment may name most; the stat
 _INSTRUMENTS = __name__.rpartition(".")[0] + "."
 _WITNESS = _INSTRUMENTS + "witness."
 _PARAMETRIZED = "torch.nn.utils.parametrize"  # makes a class for each module, and takes its weight away again
+_ENVIRONMENT = frozenset(("environ", "getenv"))
+_WEAK = weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 
 
@@ -88,11 +94,59 @@ class OwnClass(MutableMapping):
         return 1
 
 
+class Slots(MutableMapping):
+    """The attributes of an object whose class has `__slots__`, as a mapping that can be written to."""
+
+    def __init__(self, owner: object):
+        self._owner = owner
+
+    def __getitem__(self, name: str):
+        try:
+            return object.__getattribute__(self._owner, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+    def __setitem__(self, name: str, value) -> None:
+        object.__setattr__(self._owner, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        object.__delattr__(self._owner, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([name for name in _slots_of(type(self._owner)) if hasattr(self._owner, name)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+class OfALogger(MutableMapping):
+    """A logger's own attributes as a mapping that can be written to; not its place among the others."""
+
+    def __init__(self, logger: logging.Logger):
+        self._logger = logger
+
+    def __getitem__(self, name: str):
+        return vars(self._logger)[name]
+
+    def __setitem__(self, name: str, value) -> None:
+        setattr(self._logger, name, value)
+        self._logger.manager._clear_cache()  # of what is logged at which level
+
+    def __delitem__(self, name: str) -> None:
+        delattr(self._logger, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([name for name in vars(self._logger) if name not in ("parent", "manager", "_cache")])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
 @dataclass(frozen=True)
 class Holder:
     """A mapping from names to values. `names` are those that count; None for all, also such as are yet to come.
 
-    `kind` is "attribute", "class attribute" or "global", `prefix` what the names are joined to.
+    `kind` is "attribute", "class attribute", "global" or "environment variable", `prefix` what the names are joined to.
     """
 
     kind: str
@@ -127,6 +181,7 @@ class Reach:
     streams: list[Stream] = field(default_factory=list)
     functions: list[FunctionType] = field(default_factory=list)
     context_variables: list[ContextVar] = field(default_factory=list)
+    caches: list[tuple[str, functools._lru_cache_wrapper]] = field(default_factory=list)
 
     @classmethod
     def of(cls, segment: Callable, *args, **kwargs) -> Reach:
@@ -143,6 +198,7 @@ class _Walk:
         self.seen: set[int] = set()
         self.labels: set[str] = set()
         self.named: set[tuple[int, str]] = set()  # (namespace, global's name)
+        self.environment = False
 
     def run(self, segment, args: tuple, kwargs: dict) -> None:
         todo = [(f"kwargs[{key!r}]", value) for key, value in reversed(kwargs.items())]
@@ -186,12 +242,19 @@ class _Walk:
             if (attributes := attributes_of(value)) is not None:  # of a subclass of the user's
                 yield from self.visit_object(name, value, attributes)
                 yield from ((base.__name__, base) for base in type(value).__mro__)
-        elif isinstance(value, functools._lru_cache_wrapper):  # what is cached itself nobody can see
+        elif isinstance(value, functools._lru_cache_wrapper):
+            if _searched(value.__module__):  # what it holds nobody can see, but how much it is
+                self.reach.caches.append((name, value))
             yield name, value.__wrapped__
         elif isinstance(value, FunctionType):
             yield from self.visit_function(name, value)
         elif isinstance(value, type):
             yield from self.visit_class(value)
+        elif isinstance(value, _WEAK):
+            yield name, value.data
+        elif isinstance(value, logging.Logger):
+            self.reach.holders.append(Holder("attribute", name, OfALogger(value)))
+            yield join(name, "parent"), value.parent
         elif (attributes := attributes_of(value)) is not None:
             yield from self.visit_object(name, value, attributes)
             yield from ((base.__name__, base) for base in type(value).__mro__)
@@ -241,6 +304,9 @@ class _Walk:
 
     def visit_code(self, code: CodeType, namespace: dict) -> Iterator[tuple[str, object]]:
         """The globals that the code names, and the names in them of modules of the user's own."""
+        if not self.environment and not _ENVIRONMENT.isdisjoint(code.co_names):
+            self.environment = True
+            self.reach.holders.append(Holder("environment variable", "os.environ", os.environ))
         assigned = set()
         if _STORE_GLOBAL in code.co_code[::2]:
             assigned = {step.argval for step in dis.get_instructions(code) if step.opcode == _STORE_GLOBAL}
@@ -298,25 +364,36 @@ def join(name: str, key: str) -> str:
 
 
 def _told(key) -> str:
+    if isinstance(key, weakref.ref):
+        return f"<{type(key()).__name__}>"
     try:
         return repr(key)
     except Exception:  # an object of the user's that does not like to be shown
         return f"<{type(key).__name__}>"
 
 
-def attributes_of(value) -> dict | None:
+def attributes_of(value) -> MutableMapping | None:
     """The attributes of a module, a function, or an object of somebody's own class; None for anything else."""
-    if isinstance(value, nn.Module | FunctionType | SimpleNamespace | SobolEngine):
-        return vars(value)
+    if isinstance(value, nn.Module | FunctionType | SimpleNamespace | SobolEngine | threading.local):
+        return vars(value)  # of `threading.local`, those of this thread
     if isinstance(value, type | ModuleType) or not _of_the_user(type(value).__module__):
         return None
     if type(value).__module__.startswith(_WITNESS):  # it may ride along in a segment, and is no part of it
         return None
     try:
         attributes = vars(value)
-    except Exception:  # it has none, or does not like to be asked
+    except TypeError:  # it has none
+        return Slots(value) if _slots_of(type(value)) else None
+    except Exception:  # it does not like to be asked
         return None
     return attributes if isinstance(attributes, dict) else None
+
+
+@functools.cache
+def _slots_of(kind: type) -> tuple[str, ...]:
+    slots = [vars(base).get("__slots__", ()) for base in kind.__mro__]
+    names = [name for own in slots for name in ((own,) if isinstance(own, str) else own)]
+    return tuple(name for name in dict.fromkeys(names) if not name.startswith("__"))
 
 
 def members_of(container) -> dict | list | set:

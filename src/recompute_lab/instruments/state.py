@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import math
+import weakref
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from operator import is_
@@ -26,6 +27,7 @@ from recompute_lab.instruments.reach import (
     SCALARS,
     Holder,
     Reach,
+    Slots,
     attributes_of,
     contents,
     fill,
@@ -65,6 +67,7 @@ class Snapshot:
             for n, container in self._reach.containers
         ]
         self._cells = [(name, cell, contents(cell)) for name, cell in self._reach.cells]
+        self._caches = [(name, cache, cache.cache_info()) for name, cache in self._reach.caches]
         self.digested: set[str] = set()
         for name, tensor in sorted(self.tensors.items(), key=lambda item: item[1].numel() * item[1].element_size()):
             most_bytes -= tensor.numel() * tensor.element_size()
@@ -89,9 +92,12 @@ class Snapshot:
         for tensor, _ in self._grads:
             tensor.grad = None
 
-    def restore(self, keep: Collection[str] = ()) -> None:
+    def restore(self, keep: Collection[str] = (), aside: bool = False) -> None:
         """Put everything back: the same objects, holding what they held. What `keep` names, as `changes` does, stays
         as it is.
+
+        What a cache (`functools.lru_cache`) held cannot be put back: one that was empty is emptied. With `aside`,
+        empty ones take the place of those that were filled since, which keep what they hold for a later `restore`.
         """
         for holder, members in self._holders:
             _reassign(holder, members, keep)
@@ -105,6 +111,12 @@ class Snapshot:
                 cell.cell_contents = value
             elif contents(cell) is not ABSENT:
                 del cell.cell_contents
+        for name, cache, info in self._caches:
+            if name not in keep and _filled(cache.cache_info(), info):
+                if aside:
+                    self._put_aside(cache)
+                elif not info.currsize:  # else it stays as it is: what it holds cannot be put in
+                    cache.cache_clear()
         for name, tensor in self.tensors.items():
             if name not in keep:
                 self._held[name].put_back(tensor)
@@ -122,14 +134,24 @@ class Snapshot:
             if variable.name not in keep and self._context[variable] is not ABSENT:
                 variable.set(self._context[variable])
 
+    def _put_aside(self, cache) -> None:
+        empty = functools.lru_cache(**cache.cache_parameters())(cache.__wrapped__)
+        for holder, members in self._holders:
+            for name in [name for name, value in members.items() if value is cache]:
+                holder.mapping[name] = empty
+        for _, cell, value in self._cells:
+            if value is cache:
+                cell.cell_contents = empty
+
     def changes(self) -> list[str]:
         """Names of what differs from the copy, sorted. Random streams, switches and grads are not listed."""
         return sorted(self.changed_kinds())
 
     def changed_kinds(self, believed: Callable[[str], bool] | None = None) -> dict[str, str]:
         """What differs from the copy by name, with its kind: "parameter", "buffer", "argument", "tensor", "attribute",
-        "class attribute", "global", "variable" (of a closure), "requires_grad", or "list", "dict", "set", "deque". Of a parameter
-        whose name is `believed` only the version counter is looked at, which writes through `.data` pass by.
+        "class attribute", "global", "environment variable", "variable" (of a closure), "requires_grad", "cache" (of
+        functools), or "list", "dict", "set", "deque". Of a parameter whose name is `believed` only the version counter
+        is looked at, which writes through `.data` pass by.
         """
         changed: dict[str, str] = {}
         for name, container, members in self._containers:
@@ -146,6 +168,7 @@ class Snapshot:
                     label = holder.label(name)
                     changed[label] = self._reach.kinds.get(label, holder.kind)
         changed |= {name: "variable" for name, cell, value in self._cells if not _same(contents(cell), value)}
+        changed |= {name: "cache" for name, cache, info in self._caches if _filled(cache.cache_info(), info)}
         for name, tensor in self.tensors.items():
             held = self._held[name]
             if not (believed and believed(name) and held.untouched(tensor)) and not held.same(tensor):
@@ -188,6 +211,7 @@ class Snapshot:
             now.update((holder.label(name), value) for name, value in holder.members().items())
         now.update((name, container) for name, container, _ in self._containers)
         now.update((name, contents(cell)) for name, cell, _ in self._cells)
+        now.update((name, cache.cache_info().currsize) for name, cache, _ in self._caches)
         now.update((stream.name, stream.read()) for stream, _ in self._streams if stream.name in names)
         now.update((name, position) for name, (position, _) in _switches().items())
         return {name: _copied(now.get(name, ABSENT)) for name in names}
@@ -199,6 +223,7 @@ class Snapshot:
             before.update((holder.label(n), v) for n, v in members.items() if holder.label(n) not in self.tensors)
         before.update((name, value) for name, _, value in self._cells if name not in self.tensors)
         before.update((name, members) for name, _, members in self._containers)
+        before.update((name, info.currsize) for name, _, info in self._caches)
         before.update((stream.name, state) for stream, state in self._streams)
         before.update((name, position) for name, (position, _) in self._switches.items())
         empty = {
@@ -224,6 +249,9 @@ class Snapshot:
         for name, cell, _ in self._cells:
             if name in names and name not in looks:
                 looks[name] = functools.partial(lambda cell: id(contents(cell)), cell)
+        for name, cache, _ in self._caches:
+            if name in names:
+                looks[name] = functools.partial(lambda cache: cache.cache_info().misses, cache)
         for stream, _ in self._streams:
             if stream.name in names:
                 looks[stream.name] = functools.partial(_position, stream)
@@ -391,6 +419,11 @@ def _same(now, before) -> bool:
     return repr(now) == repr(before) if isinstance(now, float | complex) else now == before
 
 
+def _filled(now, before) -> bool:
+    """Has a cache been given something to hold? Hits change nothing."""
+    return bool(now.maxsize != 0 and (now.currsize, now.misses) != (before.currsize, before.misses))
+
+
 def _is_empty(container) -> bool:
     return not container if type(container) in PYTHONS_OWN else not members_of(container)
 
@@ -410,7 +443,18 @@ def _same_members(container, members) -> bool:
 
 def _refill(container, members) -> None:
     if not _same_members(container, members):  # else leave it alone: the caller may be iterating over it
-        fill(container, members)
+        fill(container, _living(members))
+
+
+def _living(members):
+    """Without what a weak dictionary or set held, and is gone."""
+    if isinstance(members, dict):
+        return {key: value for key, value in members.items() if not (_is_gone(key) or _is_gone(value))}
+    return {m for m in members if not _is_gone(m)} if isinstance(members, set) else members
+
+
+def _is_gone(member) -> bool:
+    return isinstance(member, weakref.ref) and member() is None
 
 
 def _reassign(holder: Holder, members: dict, keep: Collection[str]) -> None:
@@ -418,7 +462,9 @@ def _reassign(holder: Holder, members: dict, keep: Collection[str]) -> None:
     if holder.names is None and isinstance(holder.mapping, dict) and not keep:
         _refill(holder.mapping, members)  # in their old order too
         return
-    for name in (now.keys() | members.keys()) - {n for n in now if keep and holder.label(n) in keep}:
+    for name in now.keys() | members.keys():
+        if keep and holder.label(name) in keep:
+            continue
         value = members.get(name, ABSENT)
         if _same(now.get(name, ABSENT), value):
             continue
@@ -484,7 +530,7 @@ def _entries(value) -> list[tuple] | None:
         value = None if isinstance(value, FunctionType) else attributes_of(value)
     if value is None or isinstance(value, set):
         return None
-    members = value if isinstance(value, tuple) else members_of(value)
+    members = value if isinstance(value, tuple) else dict(value) if isinstance(value, Slots) else members_of(value)
     return list(members.items()) if isinstance(members, dict) else [(member,) for member in members]
 
 

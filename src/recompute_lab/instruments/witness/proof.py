@@ -246,7 +246,7 @@ class Laboratory:
     def _lines(self, names: list[str]) -> dict[str, str]:
         now = self._state()
         try:
-            self.forward.restore()
+            self.forward.restore(aside=True)
             looks = self._state().fingerprints(names)
             return first_writes(lambda: self._call(Trace(), [0]), looks)
         finally:
@@ -298,7 +298,7 @@ class Laboratory:
 
     def _run_there(self, left: frozenset[str], watch: bool, compare: bool) -> Signature:
         self.recomputation.restore(keep=self._unset - left)
-        self.forward.restore(keep=left)
+        self.forward.restore(keep=left, aside=True)
         trace, saved = Trace(), [0]
         output = self._call(trace, saved)
         if watch:

@@ -43,6 +43,8 @@ def label(group: tuple, names: Iterable[str]) -> str:
         return f"spectral norm's power iteration ({told})"
     if kind == "random stream":
         return _STREAMS.get(group[1], f"random stream {group[1]} (Generator)")
+    if kind == "cache":
+        return f"{group[1]} (a cache, functools.lru_cache)"
     if group[1].rpartition(".")[2] == "__class__":
         return f"{group[1]} (the module was given another class)"
     return group[1]
@@ -87,6 +89,13 @@ def read(group: tuple, name: str, own: bool) -> tuple[str, str]:
         )
     if kind == "switch":
         return f"{name} was switched between the passes.", f"keep {name} as it is until backward is done."
+    if kind == "cache" and own:
+        return (
+            "the forward makes what the recomputation takes from the cache: it runs, and saves, less.",
+            "fill it before the segment, or keep what depends on parameters out of it.",
+        )
+    if kind == "environment variable" and not own:
+        return "an environment variable has another value in backward.", "read it once, where the module is made."
     if kind == "context variable":
         return "a context variable has another value in backward.", "pass its value to the segment as an argument."
     if kind == "variable" and not own:
