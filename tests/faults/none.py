@@ -689,3 +689,61 @@ class MaskedOnce(nn.Module):
 def mask_on_ctx_drawn_again():
     """The recomputation writes into that memory what the forward wrote: the draws are replayed."""
     return MaskedOnce(6, 4), (torch.randn(6, 4, requires_grad=True),)
+
+
+class StateKept(nn.Module):
+    """Leaves its last state, with its history, to a decoder that is not in use."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.state = nn.Linear(width, width), None
+
+    def forward(self, x):
+        state, outputs = torch.zeros_like(x[:, 0]), []
+        for step in x.unbind(1):
+            state = torch.tanh(self.mix(step) + state)
+            outputs.append(state)
+        self.state = state
+        return torch.stack(outputs, 1)
+
+
+@harmless()
+def state_left_to_a_decoder():
+    return StateKept(4), (torch.randn(2, 3, 4, requires_grad=True),)
+
+
+class Penalised(nn.Module):
+    """Makes a loss of its own, which the caller leaves alone."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.penalty = nn.Linear(width, width), None
+
+    def forward(self, x):
+        h = torch.tanh(self.mix(x))
+        self.penalty = h.square().mean()
+        return h
+
+
+@harmless()
+def loss_on_the_side_not_used():
+    return Penalised(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+class GuardedHook(nn.Module):
+    """Registers its hook only where it can be."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, x):
+        h = self.mix(x)
+        if h.requires_grad:
+            h.register_hook(lambda gradient: gradient.clamp(-1, 1))
+        return torch.exp(h)
+
+
+@harmless()
+def hook_where_gradients_are_recorded():
+    return GuardedHook(4), (torch.randn(3, 4, requires_grad=True),)

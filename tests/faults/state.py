@@ -1276,3 +1276,10 @@ class Pooled(nn.Module):
 def weak_pool():
     _POOL.clear()
     return Pooled(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+@fault(r"^running statistics", SIDE_EFFECT, SIDE_EFFECT)
+def statistics_of_instances():
+    """InstanceNorm can keep them, too; they are not BatchNorm's."""
+    norm = nn.InstanceNorm1d(4, track_running_stats=True)
+    return nn.Sequential(nn.Conv1d(3, 4, 3), norm, nn.GELU()), (torch.randn(2, 3, 7, requires_grad=True),)

@@ -79,6 +79,11 @@ class Snapshot:
         self._switches = _switches()
         self._context = {variable: variable.get(ABSENT) for variable in self._reach.context_variables}
 
+    @property
+    def functions(self) -> list[FunctionType]:
+        """Those whose code was searched."""
+        return self._reach.functions
+
     def kind(self, name: str) -> str:
         """Of a tensor: "parameter", "buffer", "argument", "NumPy array" or "tensor"."""
         return self._reach.kinds[name]
@@ -257,16 +262,13 @@ class Snapshot:
                 looks[stream.name] = functools.partial(_position, stream)
         return looks
 
-    def holding_graphs(self, names: Collection[str]) -> set[str]:
-        """Which of the named containers, attributes and variables hold a tensor with a history."""
+    def holding_graphs(self, names: Collection[str]) -> dict[str, list[torch.Tensor]]:
+        """Which of the named containers, attributes and variables hold tensors with a history, and these."""
         now = {holder.label(n): v for holder, _ in self._holders for n, v in holder.members().items()}
         now |= {name: container for name, container, _ in self._containers}
         now |= {name: contents(cell) for name, cell, _ in self._cells}
-        return {
-            name
-            for name in names
-            if any(isinstance(t, torch.Tensor) and t.grad_fn is not None for t in tree_leaves(now.get(name)))
-        }
+        held = {name: [t for t in tree_leaves(now.get(name)) if _has_history(t)] for name in names}
+        return {name: tensors for name, tensors in held.items() if tensors}
 
     def _bearers_of_grads(self) -> list[torch.Tensor]:
         """Where a backward may write: reachable leaves, and those behind a captured tensor with a history."""
@@ -353,6 +355,10 @@ class _Held:
     def put_flag_back(self, tensor: torch.Tensor) -> None:
         if tensor.is_leaf and tensor.requires_grad != self.requires_grad:
             tensor.requires_grad_(self.requires_grad)
+
+
+def _has_history(value) -> bool:
+    return isinstance(value, torch.Tensor) and value.grad_fn is not None
 
 
 def _flag(name: str) -> str:

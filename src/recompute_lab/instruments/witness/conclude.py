@@ -81,7 +81,11 @@ def report_of(call) -> Report:
     shared = SILENT if off or (parted and not right) else SIDE_EFFECT if again else REPLAYABLE
     if _own_error(call):
         shared = LOUD
-    only = reentrant.causes(call.hints) + _collected(call, proof) + _late(call, proof, [c for _, c in causes])
+    only = (
+        reentrant.causes(call.hints)
+        + _collected(call, proof, proof.graphs)
+        + _late(call, proof, [c for _, c in causes])
+    )
     report = Report(
         call.label,
         reentrant=max([shared, *(v for v, _ in only)], key=severity),
@@ -89,6 +93,7 @@ def report_of(call) -> Report:
         causes=[cause for _, cause in causes + only],
         effect=_effect(call, proof, parted),
         notes=_notes(call, proof),
+        suspects=[cause for _, cause in _collected(call, proof, proof.passed_on)],
         watched=True,
     )
     return report
@@ -177,9 +182,9 @@ def _left_open(call, proof: Proof) -> list[Cause]:
     return found
 
 
-def _collected(call, proof: Proof) -> list[Judged]:
+def _collected(call, proof: Proof, names: set[str]) -> list[Judged]:
     """Tensors with a history that the forward leaves somewhere: under reentrant they have none."""
-    kept = sorted(proof.graphs)
+    kept = sorted(names - call.unreached)
     if not kept:
         return []
     told = "reentrant runs the forward without a graph: a loss made of what is collected here reaches no parameter."
@@ -302,6 +307,8 @@ def _notes(call, proof: Proof) -> list[str]:
     if not proof.repeatable and not proof.matters:
         race = ", a race that deterministic kernels end" if proof.kernels else ""
         said.append(f"two runs from one state agree up to rounding only{race}")
+    if kept := sorted(proof.passed_on - call.unreached):
+        said.append(f"kept with its history: {words.few(kept)}; under reentrant it has none")
     if call.hints.other_thread:
         said.append("the recomputation ran in another thread: thread-local state is lost there")
     if call.hints.on_ctx:

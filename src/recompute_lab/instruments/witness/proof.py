@@ -24,6 +24,7 @@ from recompute_lab.instruments.reach import ABSENT
 from recompute_lab.instruments.state import Snapshot, equal_values
 from recompute_lab.instruments.witness import words
 from recompute_lab.instruments.witness.locate import first_writes
+from recompute_lab.instruments.witness.reentrant import nodes_behind
 from recompute_lab.instruments.witness.trace import Trace, Tracer
 
 _SECONDS = 10.0  # for one proof; a step of the user's is waiting
@@ -128,10 +129,11 @@ class Proof:
     `untried` it is not known whether they are needed. `repeatable` is False where two runs from one state differ,
     `kernels` True where they no longer do with deterministic kernels. `written` names what a forward changes, with its
     kind, `written_there` what it changes in the recomputation's world, `lines` where it does, `graphs` which of it
-    holds a tensor with a history. `off` is the relative difference of the outputs, `runs` how often the segment ran,
-    `unfinished` a sentence on what was not tried. `same_output` is True where the segment, run in the recomputation's
-    world, returns what the forward did, up to rounding. `rewritten` names what it then leaves with another value than
-    it finds: it is run to its end, as the reentrant implementation runs it.
+    holds a tensor with a history that does not lead to the output, or that the next run builds on, `passed_on` which
+    holds only such as lead to the output. `off` is the relative difference of the outputs, `runs` how often the segment
+    ran, `unfinished` a sentence on what was not tried. `same_output` is True where the segment, run in the
+    recomputation's world, returns what the forward did, up to rounding. `rewritten` names what it then leaves with
+    another value than it finds: it is run to its end, as the reentrant implementation runs it.
     """
 
     matters: bool | None = None
@@ -145,6 +147,7 @@ class Proof:
     rewritten: dict[str, str] = field(default_factory=dict)
     same_output: bool | None = None
     graphs: set[str] = field(default_factory=set)
+    passed_on: set[str] = field(default_factory=set)
     lines: dict[str, str] = field(default_factory=dict)
     off: float | None = None
     runs: int = 0
@@ -181,6 +184,7 @@ class Laboratory:
         self._context = self._there if context is None else context  # an empty one is false
         self._unset = forward.unset_context()
         self._plain_output: list[torch.Tensor] = []
+        self._raised = ""
         self.proof = Proof()
 
     def prove(self, items: list[Item]) -> Proof:
@@ -239,6 +243,23 @@ class Laboratory:
             self.forward.set_switch("determinism", mode)
             torch.set_deterministic_debug_mode(mode)
 
+    def without_recording(self) -> str:
+        """What comes of a forward under `no_grad`, as reentrant runs it: the error it raises, "other" where it returns
+        something else, "" where it returns the same, or where two recorded forwards do not.
+        """
+        now = self._state()
+        try:
+            if not self._same(self._run(frozenset())):
+                return ""
+            unrecorded = self._run(frozenset(), recorded=False)
+        except _OutOfTime:
+            return ""
+        finally:
+            now.restore()
+        if unrecorded.ended != "returned":
+            return self._raised
+        return "" if _close(unrecorded.outputs, self.reference.outputs) else "other"
+
     def lines(self, names: list[str]) -> dict[str, str]:
         """Where a forward writes each of `names`: "file.py:12"."""
         return self._context.copy().run(self._lines, names)
@@ -288,37 +309,45 @@ class Laboratory:
         """As the forward; up to rounding where no two runs agree to the last bit."""
         return run == self.reference or (not self.proof.repeatable and run.is_close(self.reference))
 
-    def _run(self, left: frozenset[str], watch: bool = False, compare: bool = False) -> Signature:
+    def _run(
+        self, left: frozenset[str], watch: bool = False, compare: bool = False, recorded: bool = True
+    ) -> Signature:
         """One run from the forward's world, in which `left` is as the recomputation found it."""
         if time.monotonic() > self._until:
             raise _OutOfTime
         self.proof.runs += 1
         context = self._there if left & self.recomputation.unset_context() else self._context
-        return context.copy().run(self._run_there, left, watch, compare)
+        return context.copy().run(self._run_there, left, watch, compare, recorded)
 
-    def _run_there(self, left: frozenset[str], watch: bool, compare: bool) -> Signature:
+    def _run_there(self, left: frozenset[str], watch: bool, compare: bool, recorded: bool) -> Signature:
         self.recomputation.restore(keep=self._unset - left)
         self.forward.restore(keep=left, aside=True)
+        kept = self.recomputation.holding_graphs(self.proof.passed_on) if compare else {}
         trace, saved = Trace(), [0]
-        output = self._call(trace, saved)
+        output = self._call(trace, saved, recorded)
         if watch:
             self.proof.written = self.forward.changed_kinds()
             self.proof.written |= {name: "random stream" for name in self.forward.moved_streams()}
-            self.proof.graphs = self.forward.holding_graphs(self.proof.written)
+            nodes = nodes_behind(output)
+            for name, tensors in self.forward.holding_graphs(self.proof.written).items():
+                aside = any(t.grad_fn not in nodes for t in tensors)
+                (self.proof.graphs if aside else self.proof.passed_on).add(name)
             self._plain_output = [t.detach().clone() for t in output]
         if compare:
             self.proof.written_there = self.recomputation.changed_kinds()
+            nodes = nodes_behind(output)
+            self.proof.graphs |= {name for name, found in kept.items() if any(t.grad_fn in nodes for t in found)}
             self.proof.rewritten = written_anew(self.recomputation)
             self.proof.off = _off(self._plain_output, output)
         return Signature.of(trace, list(map(Output.of, output)), saved[0])
 
-    def _call(self, trace: Trace, saved: list[int]) -> list[torch.Tensor]:
+    def _call(self, trace: Trace, saved: list[int], recorded: bool = True) -> list[torch.Tensor]:
         def counted(tensor: torch.Tensor) -> torch.Tensor:
             saved[0] += 1
             return tensor.detach()
 
         # Only the innermost hooks are asked: a checkpoint in whose recomputation this may be counts none of it.
-        with saved_tensors_hooks(counted, lambda t: t), torch.enable_grad(), self.surroundings():
+        with saved_tensors_hooks(counted, lambda t: t), torch.set_grad_enabled(recorded), self.surroundings():
             try:
                 with Tracer(trace):
                     output = self.segment(*self.args, **self.kwargs)
@@ -326,6 +355,7 @@ class Laboratory:
                 return tensors_in(output)
             except Exception as error:
                 trace.ended = type(error).__name__
+                self._raised = " ".join(f"{trace.ended}: {error}".split())
                 return []
 
 

@@ -6,10 +6,11 @@ backward it runs again and calls `backward` within backward.
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from types import FrameType
+from types import CodeType, FrameType
 
 import torch
 
@@ -20,6 +21,7 @@ from recompute_lab.instruments.witness.report import Cause
 
 _ONLY = ("reentrant",)
 _MOST_NODES = 20_000
+_ASKING = frozenset(("is_grad_enabled", "requires_grad", "grad_fn", "register_hook", "retain_grad"))
 
 
 @dataclass
@@ -38,6 +40,7 @@ class Hints:
     overwritten: set[str] = field(default_factory=set)  # of those in `on_ctx`, before the recomputation or after it
     on_ctx: dict[str, tuple] = field(default_factory=dict)  # a reference to the tensor, and its digest
     grad_api: str = ""
+    unrecorded: str = ""  # what comes of a forward under no_grad, where its code asks
     other_thread: bool = False
 
 
@@ -89,7 +92,18 @@ def at_exit(hints: Hints, output, args: tuple, state: Snapshot) -> None:
         for name, t in state.tensors.items()
         if t.requires_grad and not t.is_leaf and id(t) in shown and id(t) not in given
     ]
-    hints.on_ctx = _tensors_on_ctx(tensors, {id(a.grad_fn) for a in tensors_in(args) if a.grad_fn is not None})
+    hints.on_ctx = _tensors_on_ctx(tensors, [a.grad_fn for a in tensors_in(args) if a.grad_fn is not None])
+
+
+def asks_for_recording(state: Snapshot) -> frozenset[CodeType]:
+    """The code that the segment can reach and that may do otherwise where no gradients are recorded."""
+    return frozenset(filter(_asks, (function.__code__ for function in state.functions)))
+
+
+@functools.cache
+def _asks(code: CodeType) -> bool:
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return not _ASKING.isdisjoint(code.co_names) or any(map(_asks, inner))
 
 
 def at_recomputation(hints: Hints, frame: FrameType | None) -> None:
@@ -166,6 +180,20 @@ def causes(hints: Hints) -> list[tuple[str, Cause]]:
             "that takes its gradient for complete sees parts of it.",
             "use_reentrant=False, or act on the gradient after backward.",
         )
+    if hints.unrecorded == "other":
+        add(
+            "silent",
+            "grad mode (no_grad) decides what is computed",
+            "the forward gives another output where no gradients are recorded, as in reentrant's.",
+            "use_reentrant=False, or let nothing that is computed depend on torch.is_grad_enabled().",
+        )
+    elif hints.unrecorded:
+        add(
+            "loud",
+            f"without recording: {hints.unrecorded}",
+            "reentrant runs the forward without recording gradients (no_grad), and there it raises.",
+            "use_reentrant=False, or ask for requires_grad first.",
+        )
     if hints.grad_api:
         add(
             "loud",
@@ -200,20 +228,25 @@ def look_at_ctx(hints: Hints) -> None:
             hints.overwritten.add(name)
 
 
-def _tensors_on_ctx(outputs: list[torch.Tensor], stop: set[int]) -> dict[str, tuple]:
+def _tensors_on_ctx(outputs: list[torch.Tensor], stop: Collection[Callable]) -> dict[str, tuple]:
     """Custom functions in the graph that keep a tensor as a plain attribute of their context."""
     found: dict[str, tuple] = {}
-    todo: list[Callable] = [t.grad_fn for t in outputs if t.grad_fn is not None]
-    seen = set(stop)
-    while todo and len(seen) < _MOST_NODES:
-        node = todo.pop()
-        if node is None or id(node) in seen:
-            continue
-        seen.add(id(node))
+    for node in nodes_behind(outputs, stop):
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             name = type(node).__name__.removesuffix("Backward")
             for attribute, value in vars(node).items():
                 if isinstance(value, torch.Tensor):
                     found[f"{name}: ctx.{attribute}"] = weakref.ref(value), digest_of(value)
-        todo += [following for following, _ in node.next_functions]
     return found
+
+
+def nodes_behind(outputs: list[torch.Tensor], stop: Collection[Callable] = ()) -> set[Callable]:
+    """The nodes of the graph that the outputs have come from, not beyond those in `stop`."""
+    todo = [t.grad_fn for t in outputs if t.grad_fn is not None]
+    nodes, stop = set(), set(stop)
+    while todo and len(nodes) < _MOST_NODES:
+        node = todo.pop()
+        if node not in nodes and node not in stop:
+            nodes.add(node)  # the node, not its id: that would be given to another one as soon as nobody holds it
+            todo += [following for following, _ in node.next_functions if following is not None]
+    return nodes

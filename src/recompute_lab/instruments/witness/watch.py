@@ -47,8 +47,8 @@ class Call:
     """One checkpointed call that is watched: what it was given, and what both passes did.
 
     `differs` holds what the recomputation found otherwise than the forward had, by name, with its kind; `again` what
-    the recomputation changed; `replays` says whether torch's streams are replayed. Of a call whose passes are over only
-    the findings are kept.
+    the recomputation changed, `unreached` which of the former hold histories that backward does not come to; `replays`
+    says whether torch's streams are replayed. Of a call whose passes are over only the findings are kept.
     """
 
     segment: Callable
@@ -62,6 +62,7 @@ class Call:
     saved: Saved = field(default_factory=Saved)
     outputs: list = field(default_factory=list)
     number_saved: int = 0
+    unreached: set[str] = field(default_factory=set)
     surroundings: Callable = entered
     context: contextvars.Context | None = None
     differs: dict[str, str] = field(default_factory=dict)
@@ -96,14 +97,15 @@ class Witness:
 
     `most_bytes` bounds the copies of tensors that are kept for each call between its two passes (64 MiB): of larger
     state it can be told that it changed, not proven that it is the cause. `prove=False` runs no experiments, which run
-    the segment some more times where the passes were found to differ; in a process group of several ranks none are
-    run, since they might communicate.
+    the segment some more times where the passes were found to differ, or once where its code asks for grad mode; in a
+    process group of several ranks none are run, since they might communicate.
     """
 
     def __init__(self, most_bytes: float = 64 << 20, prove: bool = True):
         self._most_bytes, self._prove = most_bytes, prove
         self._lock = threading.RLock()
         self._proofs: dict[tuple, list] = {}
+        self._unrecorded: dict[tuple, str] = {}
         self._captured = reentrant.Shared()
         self._reports: list[Report] = []  # and nothing else of a call: its input would be kept alive
 
@@ -143,6 +145,7 @@ class Witness:
             # A later backward may find more changed than the first did.
             if (call.proof is None or call.proof_of != call.differs.keys()) and conclude.is_suspicious(call):
                 call.proof, call.proof_of = self._proven(call), frozenset(call.differs)
+            call.hints.unrecorded = self._without_recording(call)
             report = conclude.report_of(call)
         except Exception as failed:  # a diagnosis must not end somebody's run
             report = Report(call.label, notes=[f"the witness failed: {type(failed).__name__}: {failed}"])
@@ -158,6 +161,25 @@ class Witness:
                 self._reports.append(report)
             self._reports[call.number] = report
 
+    def _may_run_again(self, call: Call) -> bool:
+        return self._prove and not _several_ranks() and call.before is not None and call.found is not None
+
+    def _laboratory(self, call: Call) -> Laboratory:
+        return Laboratory(
+            call.segment, call.args, call.kwargs, call.before, call.found, call.surroundings,
+            Signature.of(call.forward, call.outputs, call.number_saved), seconds=max(2.0, 40 * call.seconds),
+            most_bytes=self._most_bytes, context=call.context,
+        )  # fmt: skip
+
+    def _without_recording(self, call: Call) -> str:
+        """Tried once for each segment whose code asks whether gradients are recorded."""
+        if not self._may_run_again(call) or call.before.digested & (call.differs.keys() | call.again.keys()):
+            return ""
+        asking = reentrant.asks_for_recording(call.before)
+        if asking and (call.label, asking) not in self._unrecorded:
+            self._unrecorded[call.label, asking] = self._laboratory(call).without_recording()
+        return self._unrecorded.get((call.label, asking), "")
+
     def _proven(self, call: Call) -> Proof | None:
         items = conclude.items_of(call.differs)
         parted = conclude.mismatch(call.forward, call.recomputation) is not None
@@ -166,15 +188,11 @@ class Witness:
             known = self._proofs.setdefault(key, [])
         if known and len(known) >= _MOST_PROOFS:
             return known[-1]
-        if not self._prove or _several_ranks() or call.before is None or call.found is None:
+        if not self._may_run_again(call):
             return None
         if call.before.digested & (call.differs.keys() | call.again.keys()):
             return Proof(unfinished="state larger than `most_bytes` differs, and cannot be put back")
-        laboratory = Laboratory(
-            call.segment, call.args, call.kwargs, call.before, call.found, call.surroundings,
-            Signature.of(call.forward, call.outputs, call.number_saved), seconds=max(2.0, 40 * call.seconds),
-            most_bytes=self._most_bytes, context=call.context,
-        )  # fmt: skip
+        laboratory = self._laboratory(call)
         proof = laboratory.prove(items)
         causes = [name for item in proof.causes for name in sorted(item.names)]
         written = [
@@ -244,6 +262,8 @@ class _Recomputation:
         call.found = call.before  # where nothing differs, it is the same state
         if call.differs:
             call.found = Snapshot.within(self._witness._most_bytes, call.segment, call.args, call.kwargs)
+            held = call.before.holding_graphs(call.differs)
+            call.unreached = {name for name, tensors in held.items() if not any(map(_is_reached, tensors))}
         if threading.get_ident() != call.thread:
             call.hints.other_thread = True
         if call.forward.ended != "running":  # a gradient that the segment takes for itself is none of the caller's
@@ -317,6 +337,14 @@ class _Handles(dict):
         if handle is None:
             self.twice()
         return handle
+
+
+def _is_reached(tensor: torch.Tensor) -> bool:
+    """Will the backward that is running come to it? True also where that cannot be told."""
+    try:
+        return torch._C._will_engine_execute_node(tensor.grad_fn)
+    except (AttributeError, RuntimeError):
+        return True
 
 
 def _unpacked_twice(witness: Witness, call: Call) -> None:

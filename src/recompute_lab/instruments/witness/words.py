@@ -38,7 +38,9 @@ def label(group: tuple, names: Iterable[str]) -> str:
     if kind == "requires_grad":
         return f"frozen, or no longer ({told})"
     if kind == "statistics":
-        return f"BatchNorm statistics ({told})"
+        # InstanceNorm keeps running statistics, too, but counts no batches.
+        whose = "BatchNorm" if any(name.endswith("num_batches_tracked") for name in names) else "running"
+        return f"{whose} statistics ({told})"
     if kind == "power iteration":
         return f"spectral norm's power iteration ({told})"
     if kind == "random stream":
