@@ -814,16 +814,48 @@ def test_a_segment_that_returns_what_it_kept():
     assert "last" in witness.report().causes[0].name
 
 
-def test_a_lazy_layer_is_not_watched_and_trains_on():
-    """What has no values yet cannot be copied; in the next step it has."""
+def test_a_lazy_layer_is_watched_in_its_first_step():
+    """The experiments take its values away and give them back."""
     witness, segment = Witness(), nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.Linear(4, 4))
-    assert one_step(segment, context_fn=witness.context_fn) is None
-    assert segment[0].weight.grad is not None
-    assert one_step(segment, context_fn=witness.context_fn) is None
-    first, second = witness.reports
-    assert first.non_reentrant == "not run" and "not watched" in first.notes[0] and not first.causes
-    assert second.verdict == "replayable"
-    assert "not watched" in str(first)
+    for _ in range(2):
+        assert one_step(segment, context_fn=witness.context_fn) is None
+        assert type(segment[0]) is nn.Linear and type(segment[0].weight) is nn.Parameter
+        assert segment[0].weight.grad is not None and segment[0].weight.any()
+    assert [report.verdict for report in witness.reports] == ["replayable"] * 2
+    assert not any(report.causes for report in witness.reports)
+
+
+def test_a_lazy_layer_before_dropout():
+    """The first forward draws weights, then a mask; the recomputation draws the mask from where the weights were."""
+    witness, made = Witness(), []
+    for options in ({}, {"context_fn": witness.context_fn}):
+        made.append(nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.Dropout(0.5), nn.Linear(4, 4)))
+        seeded()
+        x = torch.randn(6, 4, requires_grad=True)
+        (checkpoint(made[-1], x, use_reentrant=False, **options) if options else made[-1](x)).square().sum().backward()
+    plain, watched = (model[0].weight.grad for model in made)
+    assert not torch.allclose(plain, watched)
+    report = witness.report()
+    assert (report.non_reentrant, report.reentrant) == ("silent", "silent")
+    (cause,) = report.causes
+    assert cause.proven and cause.name.startswith("lazy layers")
+
+
+def test_a_lazy_layer_does_not_hide_what_is_at_fault():
+    """That the first forward makes it changes what runs, and not what comes of it."""
+
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix, self.passes = nn.LazyLinear(4), 0
+
+        def forward(self, x):
+            self.passes += 1
+            return torch.tanh(self.mix(x) * self.passes)
+
+    witness = Witness()
+    one_step(Counting(), context_fn=witness.context_fn)
+    assert [cause.name for cause in witness.report().causes] == ["passes"]
 
 
 class Graded(nn.Module):

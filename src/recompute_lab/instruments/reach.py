@@ -169,12 +169,13 @@ class Reach:
     """The places found, each with a name: "blocks.0.up.weight", "args[0]", or that of a variable.
 
     `tensors` by name, NumPy arrays among them as tensors on their memory; `kinds` says of each "parameter", "buffer",
-    "argument", "NumPy array" or "tensor". `functions` are those whose code was searched. Raises TypeError where
-    `segment` cannot be called, ValueError where a parameter has no values yet.
+    "argument", "NumPy array" or "tensor". `lazy` are parameters and buffers that have no values yet, `functions` those
+    whose code was searched. Raises TypeError where `segment` cannot be called.
     """
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
+    lazy: list[tuple[str, torch.Tensor]] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
     containers: list[tuple[str, object]] = field(default_factory=list)
     cells: list[tuple[str, CellType]] = field(default_factory=list)
@@ -350,7 +351,8 @@ class _Walk:
 
     def note_tensor(self, name: str, tensor: torch.Tensor) -> None:
         if is_lazy(tensor):
-            raise ValueError(f"{name} has no values yet: call the module once, so that its lazy parameters get a shape")
+            self.reach.lazy.append((name, tensor))
+            return
         kind = self.reach.kinds.get(name) or ("argument" if name.startswith(("args[", "kwargs[")) else "tensor")
         while name in self.reach.tensors:  # two functions may have a variable of the same name
             name += "'"

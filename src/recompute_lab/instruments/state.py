@@ -17,6 +17,7 @@ from operator import is_
 from types import FunctionType
 
 import torch
+from torch.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter, is_lazy
 from torch.utils._pytree import tree_leaves
 
 from recompute_lab.instruments.digest import digest_of
@@ -46,12 +47,15 @@ class Snapshot:
 
     def __init__(self, segment: Callable, *args, **kwargs):
         self._take(segment, args, kwargs, math.inf)
+        for name, _ in self._reach.lazy:
+            raise ValueError(f"{name} has no values yet: call the module once, so that its lazy parameters get a shape")
 
     @classmethod
     def within(cls, most_bytes: float, segment: Callable, args: tuple, kwargs: dict) -> Snapshot:
         """A snapshot that copies at most so many bytes of tensors, the small ones first.
 
         Of the others (`digested` names them) it keeps a digest: it can tell that they changed, not put them back.
+        Lazy parameters may have no values yet: `restore` takes away those that they have got since.
         """
         snapshot = cls.__new__(cls)
         snapshot._take(segment, args, kwargs, most_bytes)
@@ -122,6 +126,10 @@ class Snapshot:
                     self._put_aside(cache)
                 elif not info.currsize:  # else it stays as it is: what it holds cannot be put in
                     cache.cache_clear()
+        for name, tensor in self._reach.lazy:
+            if name not in keep and not is_lazy(tensor):
+                tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+                tensor.__class__ = _LAZY[isinstance(tensor, Parameter)]
         for name, tensor in self.tensors.items():
             if name not in keep:
                 self._held[name].put_back(tensor)
@@ -180,7 +188,13 @@ class Snapshot:
                 changed[name] = self._reach.kinds[name]
             if tensor.requires_grad != held.requires_grad and tensor.is_leaf:
                 changed[_flag(name)] = "requires_grad"
-        return changed
+        return self._made(changed) if self._reach.lazy else changed
+
+    def _made(self, changed: dict[str, str]) -> dict[str, str]:
+        """With all that is another of a module whose lazy parameters have got their values since."""
+        made = [name for name, tensor in self._reach.lazy if not is_lazy(tensor)]
+        owners = {_owner(name) for name in made}
+        return {n: "lazy" if _owner(n) in owners else kind for n, kind in changed.items()} | dict.fromkeys(made, "lazy")
 
     def moved_streams(self) -> list[str]:
         """Names of the random streams that do not stand where they stood."""
@@ -244,6 +258,7 @@ class Snapshot:
         for name, tensor in self.tensors.items():
             if name in names:
                 looks[name] = functools.partial(_fingerprint, tensor)
+        looks |= {name: functools.partial(is_lazy, tensor) for name, tensor in self._reach.lazy if name in names}
         for holder, members in self._holders:
             for name in members.keys() | {n for n in holder.members()}:
                 if holder.label(name) in names and holder.label(name) not in looks:
@@ -285,6 +300,7 @@ class Snapshot:
         return list({id(tensor): tensor for tensor in bearers}.values())
 
 
+_LAZY = UninitializedBuffer, UninitializedParameter
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -320,11 +336,12 @@ class _Held:
     digest: torch.Tensor | None
     version: int
     requires_grad: bool
+    kind: type
 
     @classmethod
     def of(cls, tensor: torch.Tensor, copied: bool) -> _Held:
         copy, digest = (tensor.detach().clone(), None) if copied else (None, digest_of(tensor))
-        return cls(tensor.data, copy, digest, _version(tensor), tensor.requires_grad)
+        return cls(tensor.data, copy, digest, _version(tensor), tensor.requires_grad, type(tensor))
 
     def same(self, tensor: torch.Tensor) -> bool:
         if self.copy is not None:
@@ -344,6 +361,8 @@ class _Held:
 
     def put_back(self, tensor: torch.Tensor) -> None:
         """The tensor's own memory, shape and values, whatever was done to it in place."""
+        if is_lazy(tensor):  # it has been put back to where it had no values
+            tensor.__class__ = self.kind
         memory, strided = self.memory, tensor.layout is torch.strided
         if strided and any(getattr(tensor, m)() != getattr(memory, m)() for m in ("data_ptr", "size", "stride")):
             tensor.data = memory
@@ -359,6 +378,10 @@ class _Held:
 
 def _has_history(value) -> bool:
     return isinstance(value, torch.Tensor) and value.grad_fn is not None
+
+
+def _owner(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def _flag(name: str) -> str:

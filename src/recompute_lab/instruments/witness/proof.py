@@ -213,7 +213,7 @@ class Laboratory:
         found = self._run(everything, compare=True)
         self.proof.matters = not self._same(found)
         self.proof.same_output = _close(found.outputs, self.reference.outputs)
-        self.proof.causes = self._smallest(items) if self.proof.matters else []
+        self.proof.causes = self._harmful(self._smallest(items)) if self.proof.matters else []
         self.proof.proven = self.proof.matters
 
     def _expect_repeats(self, first: Signature, times: int) -> bool:
@@ -304,6 +304,19 @@ class Laboratory:
                 half = len(group) // 2
                 todo += [group[half:], group[:half]]
         return needed
+
+    def _harmful(self, causes: list[Item]) -> list[Item]:
+        """Without those that change which operators run, and nothing that is returned or saved; all, if all do."""
+        try:
+            rest = [item for item in causes if len(causes) > 1 and not self._same_results(self._run(item.names))]
+            left = frozenset().union(*(item.names for item in causes if item not in rest))
+            return rest if rest and self._same_results(self._run(left)) else causes
+        except _OutOfTime:
+            return causes
+
+    def _same_results(self, run: Signature) -> bool:
+        mine = self.reference
+        return (run.saved, run.ended) == (mine.saved, mine.ended) and _close(run.outputs, mine.outputs)
 
     def _same(self, run: Signature) -> bool:
         """As the forward; up to rounding where no two runs agree to the last bit."""

@@ -6,7 +6,6 @@ backward it runs again and calls `backward` within backward.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -95,12 +94,11 @@ def at_exit(hints: Hints, output, args: tuple, state: Snapshot) -> None:
     hints.on_ctx = _tensors_on_ctx(tensors, [a.grad_fn for a in tensors_in(args) if a.grad_fn is not None])
 
 
-def asks_for_recording(state: Snapshot) -> frozenset[CodeType]:
-    """The code that the segment can reach and that may do otherwise where no gradients are recorded."""
-    return frozenset(filter(_asks, (function.__code__ for function in state.functions)))
+def asks_for_recording(state: Snapshot) -> bool:
+    """May code that the segment can reach do otherwise where no gradients are recorded?"""
+    return any(_asks(function.__code__) for function in state.functions)
 
 
-@functools.cache
 def _asks(code: CodeType) -> bool:
     inner = [const for const in code.co_consts if isinstance(const, CodeType)]
     return not _ASKING.isdisjoint(code.co_names) or any(map(_asks, inner))

@@ -175,10 +175,11 @@ class Witness:
         """Tried once for each segment whose code asks whether gradients are recorded."""
         if not self._may_run_again(call) or call.before.digested & (call.differs.keys() | call.again.keys()):
             return ""
-        asking = reentrant.asks_for_recording(call.before)
-        if asking and (call.label, asking) not in self._unrecorded:
-            self._unrecorded[call.label, asking] = self._laboratory(call).without_recording()
-        return self._unrecorded.get((call.label, asking), "")
+        key = call.label, *(id(function.__code__) for function in call.before.functions)
+        if key not in self._unrecorded:
+            asks = reentrant.asks_for_recording(call.before)
+            self._unrecorded[key] = self._laboratory(call).without_recording() if asks else ""
+        return self._unrecorded[key]
 
     def _proven(self, call: Call) -> Proof | None:
         items = conclude.items_of(call.differs)

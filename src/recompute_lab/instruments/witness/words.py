@@ -19,7 +19,7 @@ def group_of(name: str, kind: str) -> tuple:
     owner, _, last = name.rpartition(".")
     if last == "training":
         return ("training",)
-    if kind in ("parameter", "requires_grad"):
+    if kind in ("parameter", "requires_grad", "lazy"):
         return (kind,)
     if kind == "buffer" and last in STATISTICS:
         return ("statistics",)
@@ -35,6 +35,8 @@ def label(group: tuple, names: Iterable[str]) -> str:
         return f"training flag, as eval() sets it ({told})"
     if kind == "parameter":
         return f"parameters changed in place (weight: {told})"
+    if kind == "lazy":
+        return f"lazy layers, made in the first forward ({told})"
     if kind == "requires_grad":
         return f"frozen, or no longer ({told})"
     if kind == "statistics":
@@ -83,6 +85,11 @@ def read(group: tuple, name: str, own: bool) -> tuple[str, str]:
         return (
             "the weights changed between the passes; the recomputation reads them as they are then.",
             "run backward before anything writes to the weights.",
+        )
+    if kind == "lazy":
+        return (
+            "the first forward makes the parameters, and draws for them; the recomputation finds them made.",
+            "call the model once before the first step.",
         )
     if kind == "requires_grad":
         return (
