@@ -62,10 +62,13 @@ class ClassAttributes(MutableMapping):
         type.__delattr__(self._owner, name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([name for name in vars(self._owner) if not name.startswith("__")])
+        return iter(self.copy())
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return len(self.copy())
+
+    def copy(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self._owner).items() if name[:2] != "__"}
 
 
 class OwnClass(MutableMapping):
@@ -118,6 +121,9 @@ class Slots(MutableMapping):
     def __len__(self) -> int:
         return len(list(iter(self)))
 
+    def copy(self) -> dict[str, object]:
+        return dict(self)
+
 
 class OfALogger(MutableMapping):
     """A logger's own attributes as a mapping that can be written to; not its place among the others."""
@@ -141,6 +147,9 @@ class OfALogger(MutableMapping):
     def __len__(self) -> int:
         return len(list(iter(self)))
 
+    def copy(self) -> dict[str, object]:
+        return dict(self)
+
 
 @dataclass(frozen=True)
 class Holder:
@@ -157,7 +166,7 @@ class Holder:
     def members(self) -> dict[str, object]:
         """What the mapping holds now, `ABSENT` where one of `names` is missing."""
         if self.names is None:
-            return dict(self.mapping)
+            return dict(self.mapping) if isinstance(self.mapping, dict) else self.mapping.copy()
         return {name: self.mapping.get(name, ABSENT) for name in self.names}
 
     def label(self, name: str) -> str:
@@ -308,9 +317,7 @@ class _Walk:
         if not self.environment and not _ENVIRONMENT.isdisjoint(code.co_names):
             self.environment = True
             self.reach.holders.append(Holder("environment variable", "os.environ", os.environ))
-        assigned = set()
-        if _STORE_GLOBAL in code.co_code[::2]:
-            assigned = {step.argval for step in dis.get_instructions(code) if step.opcode == _STORE_GLOBAL}
+        assigned = _assigned_globals(code) if _STORE_GLOBAL in code.co_code[::2] else ()
         for name in code.co_names:
             if name in namespace or name in assigned:
                 yield from self.visit_global(name, namespace)
@@ -357,6 +364,11 @@ class _Walk:
         while name in self.reach.tensors:  # two functions may have a variable of the same name
             name += "'"
         self.reach.tensors[name], self.reach.kinds[name] = tensor, kind
+
+
+@functools.lru_cache(maxsize=4096)
+def _assigned_globals(code: CodeType) -> frozenset[str]:
+    return frozenset(step.argval for step in dis.get_instructions(code) if step.opcode == _STORE_GLOBAL)
 
 
 def join(name: str, key: str) -> str:
