@@ -747,3 +747,44 @@ class GuardedHook(nn.Module):
 @harmless()
 def hook_where_gradients_are_recorded():
     return GuardedHook(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+class MaskCached(nn.Module):
+    """Its mask is made once for each length, behind a cache that all of its kind share."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    @functools.lru_cache  # noqa: B019
+    def mask(self, rows: int):
+        return torch.ones(rows, rows, dtype=torch.bool).tril()
+
+    def forward(self, x):
+        h = self.mix(x)
+        return torch.softmax((h @ h.mT).masked_fill(~self.mask(x.shape[0]), -1e9), dim=-1) @ h
+
+
+@harmless()
+def mask_behind_a_cache():
+    MaskCached.mask.cache_clear()
+    return MaskCached(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+class FrozenWithin(nn.Module):
+    """Takes a layer's output for a constant, and the layer's flag back at once."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x):
+        self.gate.requires_grad_(False)
+        gate = self.gate(x)
+        self.gate.requires_grad_(True)
+        return torch.tanh(self.mix(x) * gate)
+
+
+@harmless()
+def layer_frozen_for_a_moment():
+    return FrozenWithin(4), (torch.randn(5, 4, requires_grad=True),)

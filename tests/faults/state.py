@@ -1283,3 +1283,90 @@ def statistics_of_instances():
     """InstanceNorm can keep them, too; they are not BatchNorm's."""
     norm = nn.InstanceNorm1d(4, track_running_stats=True)
     return nn.Sequential(nn.Conv1d(3, 4, 3), norm, nn.GELU()), (torch.randn(2, 3, 7, requires_grad=True),)
+
+
+class WorkspaceCached(nn.Module):
+    """Adds to a piece of memory that a static method behind a cache hands out."""
+
+    @staticmethod
+    @functools.lru_cache(maxsize=8)
+    def memory(rows: int, width: int):
+        return torch.zeros(rows, width)
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, x):
+        return torch.tanh(self.mix(x) + self.memory(*x.shape).add_(0.5))
+
+
+@fault(r"WorkspaceCached.memory", SILENT, SILENT)
+def memory_behind_a_cache():
+    WorkspaceCached.memory.cache_clear()
+    return WorkspaceCached(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+@fault(r"WorkspaceCached.memory", SILENT, SILENT)
+def memory_in_a_warm_cache():
+    WorkspaceCached.memory.cache_clear()
+    WorkspaceCached.memory(5, 4)
+    return WorkspaceCached(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+class Greeting(nn.Module):
+    """Doubles what a layer gives when it is met for the first time."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.met = nn.Linear(width, width), weakref.WeakSet()
+
+    def forward(self, x):
+        h = torch.tanh(self.mix(x))
+        h = h if self.mix in self.met else 2 * h
+        self.met.add(self.mix)
+        return torch.exp(h)
+
+
+@fault(r"met", SILENT, SILENT)
+def weak_set():
+    return Greeting(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+class SelfFreezing(nn.Module):
+    """Trains its first layer in its first forward only."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x):
+        y = torch.tanh(self.second(torch.tanh(self.first(x))))
+        self.first.requires_grad_(False)
+        return torch.exp(y)
+
+
+@fault(r"^frozen.*first", LOUD, REPLAYABLE)
+def frozen_by_its_own_forward():
+    return SelfFreezing(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+class Doubling(nn.Module):
+    """A hook that doubles once, and removes itself."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+        self.handle = self.mix.register_forward_hook(self.once)
+
+    def once(self, module, inputs, output):
+        self.handle.remove()
+        return output * 2
+
+    def forward(self, x):
+        return torch.tanh(self.mix(x))
+
+
+@fault(r"mix._forward_hooks", SILENT, SILENT)
+def hook_that_removes_itself():
+    return Doubling(4), (torch.randn(5, 4, requires_grad=True),)

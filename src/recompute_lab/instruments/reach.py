@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import gc
 import logging
 import os
 import sys
@@ -38,6 +39,7 @@ _REGISTRIES = ("_parameters", "_buffers", "_modules")
 # Nothing that a segment computes with is kept there, and from some of it everything can be reached.
 _NOT_SEARCHED = sys.stdlib_module_names | {"torch", "numpy", "builtins", "IPython", "ipykernel", "pytest", "_pytest"}
 _MOST_FUNCTIONS = 5_000  # of a large library, a segment may name most; the state it writes is closer by
+_MOST_CACHED = 64  # results in one cache that are looked at
 _INSTRUMENTS = __name__.rpartition(".")[0] + "."
 _WITNESS = _INSTRUMENTS + "witness."
 _PARAMETRIZED = "torch.nn.utils.parametrize"  # makes a class for each module, and takes its weight away again
@@ -252,9 +254,12 @@ class _Walk:
             if (attributes := attributes_of(value)) is not None:  # of a subclass of the user's
                 yield from self.visit_object(name, value, attributes)
                 yield from ((base.__name__, base) for base in type(value).__mro__)
+        elif isinstance(value, staticmethod | classmethod):
+            yield name, value.__func__
         elif isinstance(value, functools._lru_cache_wrapper):
-            if _searched(value.__module__):  # what it holds nobody can see, but how much it is
+            if _searched(value.__module__):
                 self.reach.caches.append((name, value))
+                yield from ((f"{name}(...)", result) for result in _held_by(value))
             yield name, value.__wrapped__
         elif isinstance(value, FunctionType):
             yield from self.visit_function(name, value)
@@ -366,6 +371,16 @@ class _Walk:
         self.reach.tensors[name], self.reach.kinds[name] = tensor, kind
 
 
+def _held_by(cache: functools._lru_cache_wrapper) -> list:
+    """The tensors, arrays and containers in a cache: nobody can put them in, but what they hold can be put back."""
+    if not 0 < cache.cache_info().currsize <= _MOST_CACHED:
+        return []
+    found = []
+    for held in gc.get_referents(cache):  # the results themselves, or where there is no limit a dict of them
+        found += held.values() if type(held) is dict else [held]
+    return [value for value in found if isinstance(value, (torch.Tensor, *CONTAINERS)) or tensor_of(value) is not None]
+
+
 @functools.lru_cache(maxsize=4096)
 def _assigned_globals(code: CodeType) -> frozenset[str]:
     return frozenset(step.argval for step in dis.get_instructions(code) if step.opcode == _STORE_GLOBAL)
@@ -458,6 +473,8 @@ def _functions_in(member) -> list[FunctionType]:
     """The functions behind a method, a static or class method, or a property."""
     if isinstance(member, property):
         parts = [member.fget, member.fset, member.fdel]
+    elif isinstance(member, functools.cached_property):
+        parts = [member.func]
     else:
         parts = [getattr(member, "__func__", member)]
     return [part for part in parts if isinstance(part, FunctionType)]

@@ -150,8 +150,11 @@ class Snapshot:
     def _put_aside(self, cache) -> None:
         empty = functools.lru_cache(**cache.cache_parameters())(cache.__wrapped__)
         for holder, members in self._holders:
-            for name in [name for name, value in members.items() if value is cache]:
-                holder.mapping[name] = empty
+            for name, value in members.items():
+                if value is cache:
+                    holder.mapping[name] = empty
+                elif isinstance(value, staticmethod | classmethod) and value.__func__ is cache:
+                    holder.mapping[name] = type(value)(empty)
         for _, cell, value in self._cells:
             if value is cache:
                 cell.cell_contents = empty

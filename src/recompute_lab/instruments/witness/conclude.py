@@ -91,7 +91,7 @@ def report_of(call) -> Report:
         reentrant=max([shared, *(v for v, _ in only)], key=severity),
         non_reentrant=LOUD if call.raised else max([verdict, *(v for v, _ in causes)], key=severity),
         causes=[cause for _, cause in causes + only],
-        effect=_effect(call, proof, parted),
+        effect=_effect(call, proof, parted if broken or shared == SILENT else None),
         notes=_notes(call, proof),
         suspects=[cause for _, cause in _collected(call, proof, proof.passed_on)],
         watched=True,
