@@ -788,3 +788,20 @@ class FrozenWithin(nn.Module):
 @harmless()
 def layer_frozen_for_a_moment():
     return FrozenWithin(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+class WithBias(nn.Module):
+    """Hands its attention bias on to the next block: zeros, which have never had to do with gradients."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, x):
+        h, bias = self.mix(x), torch.zeros(x.shape[0], x.shape[0])
+        return torch.softmax(h @ h.mT + bias, dim=-1) @ h, bias
+
+
+@harmless()
+def constant_among_the_outputs():
+    return WithBias(4), (torch.randn(5, 4, requires_grad=True),)

@@ -79,7 +79,7 @@ def report_of(call) -> Report:
     off = matters and not proof.same_output and (proof.off is None or proof.off > ROUNDING)
     again = twice or _lasting(proof.rewritten)
     shared = SILENT if off or (parted and not right) else SIDE_EFFECT if again else REPLAYABLE
-    if _own_error(call):
+    if _own_error(call) or (off and not proof.same_shapes):  # the gradients that arrive fit the forward's outputs
         shared = LOUD
     only = (
         reentrant.causes(call.hints)

@@ -132,7 +132,8 @@ class Proof:
     holds a tensor with a history that does not lead to the output, or that the next run builds on, `passed_on` which
     holds only such as lead to the output. `off` is the relative difference of the outputs, `runs` how often the segment
     ran, `unfinished` a sentence on what was not tried. `same_output` is True where the segment, run in the
-    recomputation's world, returns what the forward did, up to rounding. `rewritten` names what it then leaves with
+    recomputation's world, returns what the forward did, up to rounding, `same_shapes` where at least the shapes are the
+    same. `rewritten` names what it then leaves with
     another value than it finds: it is run to its end, as the reentrant implementation runs it.
     """
 
@@ -146,6 +147,7 @@ class Proof:
     written_there: dict[str, str] = field(default_factory=dict)
     rewritten: dict[str, str] = field(default_factory=dict)
     same_output: bool | None = None
+    same_shapes: bool = True
     graphs: set[str] = field(default_factory=set)
     passed_on: set[str] = field(default_factory=set)
     lines: dict[str, str] = field(default_factory=dict)
@@ -196,7 +198,7 @@ class Laboratory:
             if restored != self.reference and (not items or restored.is_close(self.reference)):
                 self._not_repeatable()
             proof.matters = not self._same(restored)
-            proof.same_output = _close(restored.outputs, self.reference.outputs)
+            self._compare_outputs(restored)
             if items and not proof.matters:
                 self._undo(items)
                 if proof.proven and not self._expect_repeats(restored, 1):
@@ -207,12 +209,17 @@ class Laboratory:
             now.restore()
         return proof
 
+    def _compare_outputs(self, run: Signature) -> None:
+        self.proof.same_output = _close(run.outputs, self.reference.outputs)
+        shapes, expected = ([output.shape for output in s.outputs] for s in (run, self.reference))
+        self.proof.same_shapes = shapes == expected
+
     def _undo(self, items: list[Item]) -> None:
         """With everything as the recomputation found it; then the smallest set that has to be undone."""
         everything = frozenset().union(*(item.names for item in items))
         found = self._run(everything, compare=True)
         self.proof.matters = not self._same(found)
-        self.proof.same_output = _close(found.outputs, self.reference.outputs)
+        self._compare_outputs(found)
         self.proof.causes = self._harmful(self._smallest(items)) if self.proof.matters else []
         self.proof.proven = self.proof.matters
 

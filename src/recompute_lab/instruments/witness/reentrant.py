@@ -78,10 +78,11 @@ def at_entry(state: Snapshot, args: tuple, kwargs: dict, device_context: bool, s
     return hints
 
 
-def at_exit(hints: Hints, output, args: tuple, state: Snapshot) -> None:
+def at_exit(hints: Hints, output, args: tuple, state: Snapshot, stops_gradients: bool) -> None:
     tensors = [t for t in tensors_in(output) if t.is_floating_point() or t.is_complex()]
     hints.outputs_with_grad = sum(t.requires_grad for t in tensors)
-    hints.outputs_without_grad = len(tensors) - hints.outputs_with_grad
+    if stops_gradients or not hints.outputs_with_grad:  # else nothing could have flown there anyway
+        hints.outputs_without_grad = len(tensors) - hints.outputs_with_grad
     top = output if isinstance(output, tuple) else (output,)
     shown = {id(t) for t in top if isinstance(t, torch.Tensor)}
     hints.nested_outputs = sum(t.requires_grad and id(t) not in shown for t in tensors)

@@ -244,7 +244,7 @@ class _Forward:
         seen = _local(sys._getframe(1), "ret", among=("checkpoint", "_checkpoint_impl"))
         if seen is not None and kind is None:
             call.outputs = list(map(Output.of, tensors_in(seen[0])))
-            reentrant.at_exit(call.hints, seen[0], call.args, call.before)
+            reentrant.at_exit(call.hints, seen[0], call.args, call.before, call.forward.stops_gradients)
 
 
 class _Recomputation:
