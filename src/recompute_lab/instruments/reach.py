@@ -73,32 +73,6 @@ class ClassAttributes(MutableMapping):
         return {name: value for name, value in vars(self._owner).items() if name[:2] != "__"}
 
 
-class OwnClass(MutableMapping):
-    """The class of a module as a mapping of one entry: to remove a parametrization, or to fill a lazy layer, changes
-    it.
-    """
-
-    def __init__(self, module: nn.Module):
-        self._module = module
-
-    def __getitem__(self, name: str) -> type:
-        if name != "__class__":
-            raise KeyError(name)
-        return type(self._module)
-
-    def __setitem__(self, name: str, value: type) -> None:
-        self._module.__class__ = value
-
-    def __delitem__(self, name: str) -> None:
-        raise TypeError("a module has a class")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(("__class__",))
-
-    def __len__(self) -> int:
-        return 1
-
-
 class Slots(MutableMapping):
     """The attributes of an object whose class has `__slots__`, as a mapping that can be written to."""
 
@@ -153,7 +127,7 @@ class OfALogger(MutableMapping):
         return dict(self)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Holder:
     """A mapping from names to values. `names` are those that count; None for all, also such as are yet to come.
 
@@ -187,6 +161,7 @@ class Reach:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     lazy: list[tuple[str, torch.Tensor]] = field(default_factory=list)
+    modules: list[tuple[str, nn.Module]] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
     containers: list[tuple[str, object]] = field(default_factory=list)
     cells: list[tuple[str, CellType]] = field(default_factory=list)
@@ -278,7 +253,7 @@ class _Walk:
         self.reach.holders.append(Holder("attribute", name, attributes))
         module = isinstance(value, nn.Module)
         if module:
-            self.reach.holders.append(Holder("attribute", name, OwnClass(value), ("__class__",)))
+            self.reach.modules.append((name, value))
         for key, attribute in attributes.items():
             if type(attribute) in _PLAIN:  # most are, and a model has many
                 continue

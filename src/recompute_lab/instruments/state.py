@@ -32,6 +32,7 @@ from recompute_lab.instruments.reach import (
     attributes_of,
     contents,
     fill,
+    join,
     members_of,
     tensor_of,
 )
@@ -65,6 +66,8 @@ class Snapshot:
         self._reach = Reach.of(segment, *args, **kwargs)
         self.tensors = self._reach.tensors
         self._holders = [(holder, holder.members()) for holder in self._reach.holders]
+        # To remove a parametrization, or to fill a lazy layer, gives a module another class.
+        self._classes = [(join(name, "__class__"), module, type(module)) for name, module in self._reach.modules]
         # A model has hundreds of empty dicts, for hooks; and copying is slow.
         self._containers = [
             (n, container, () if _is_empty(container) else members_of(container))
@@ -108,6 +111,9 @@ class Snapshot:
         What a cache (`functools.lru_cache`) held cannot be put back: one that was empty is emptied. With `aside`,
         empty ones take the place of those that were filled since, which keep what they hold for a later `restore`.
         """
+        for name, module, own in self._classes:
+            if type(module) is not own and name not in keep:
+                module.__class__ = own
         for holder, members in self._holders:
             _reassign(holder, members, keep)
         for name, container, members in self._containers:
@@ -169,7 +175,7 @@ class Snapshot:
         functools), or "list", "dict", "set", "deque". Of a parameter whose name is `believed` only the version counter
         is looked at, which writes through `.data` pass by.
         """
-        changed: dict[str, str] = {}
+        changed = {name: "attribute" for name, module, own in self._classes if type(module) is not own}
         for name, container, members in self._containers:
             if not members and not container and type(container) in PYTHONS_OWN:  # most of a model's
                 continue
@@ -231,6 +237,7 @@ class Snapshot:
         now: dict[str, object] = dict(self.tensors)
         for holder, _ in self._holders:
             now.update((holder.label(name), value) for name, value in holder.members().items())
+        now.update((name, type(module)) for name, module, _ in self._classes)
         now.update((name, container) for name, container, _ in self._containers)
         now.update((name, contents(cell)) for name, cell, _ in self._cells)
         now.update((name, cache.cache_info().currsize) for name, cache, _ in self._caches)
@@ -244,6 +251,7 @@ class Snapshot:
         for holder, members in self._holders:
             before.update((holder.label(n), v) for n, v in members.items() if holder.label(n) not in self.tensors)
         before.update((name, value) for name, _, value in self._cells if name not in self.tensors)
+        before.update((name, own) for name, _, own in self._classes)
         before.update((name, members) for name, _, members in self._containers)
         before.update((name, info.currsize) for name, _, info in self._caches)
         before.update((stream.name, state) for stream, state in self._streams)
@@ -266,6 +274,9 @@ class Snapshot:
             for name in members.keys() | {n for n in holder.members()}:
                 if holder.label(name) in names and holder.label(name) not in looks:
                     looks[holder.label(name)] = functools.partial(_binding, holder.mapping, name)
+        for name, module, _ in self._classes:
+            if name in names:
+                looks[name] = functools.partial(type, module)
         for name, container, _ in self._containers:
             if name in names:
                 looks[name] = functools.partial(_members, container)
@@ -327,7 +338,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(*(t.resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8) for t in (a, b)))
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class _Held:
     """What a tensor was: its memory, a copy of its values, or their digest alone, and its flag.
 
