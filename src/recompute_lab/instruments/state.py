@@ -68,11 +68,12 @@ class Snapshot:
         self._holders = [(holder, holder.members()) for holder in self._reach.holders]
         # To remove a parametrization, or to fill a lazy layer, gives a module another class.
         self._classes = [(join(name, "__class__"), module, type(module)) for name, module in self._reach.modules]
-        # A model has hundreds of empty dicts, for hooks; and copying is slow.
+        # A model has hundreds of empty dicts, for hooks: they are looked at all at once.
+        self._empty = [c for _, c in self._reach.containers if not c and type(c) in PYTHONS_OWN]
         self._containers = [
-            (n, container, () if _is_empty(container) else members_of(container))
-            for n, container in self._reach.containers
+            (name, c, () if not c and type(c) in PYTHONS_OWN else members_of(c)) for name, c in self._reach.containers
         ]
+        self._others = [(name, c, members) for name, c, members in self._containers if members != ()]
         self._cells = [(name, cell, contents(cell)) for name, cell in self._reach.cells]
         self._caches = [(name, cache, cache.cache_info()) for name, cache in self._reach.caches]
         self.digested: set[str] = set()
@@ -176,9 +177,7 @@ class Snapshot:
         is looked at, which writes through `.data` pass by.
         """
         changed = {name: "attribute" for name, module, own in self._classes if type(module) is not own}
-        for name, container, members in self._containers:
-            if not members and not container and type(container) in PYTHONS_OWN:  # most of a model's
-                continue
+        for name, container, members in self._containers if any(self._empty) else self._others:
             if not _same_members(container, members):
                 changed[name] = next(kind.__name__ for kind in CONTAINERS if isinstance(container, kind))
         for holder, members in self._holders:
