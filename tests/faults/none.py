@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import random
+import weakref
 
 import numpy as np
 import torch
@@ -805,3 +806,21 @@ class WithBias(nn.Module):
 @harmless()
 def constant_among_the_outputs():
     return WithBias(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+class Tagging(nn.Module):
+    """Tags a tensor for as long as it lives, in a dictionary that does not keep it."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.tags = nn.Linear(width, width), weakref.WeakKeyDictionary()
+
+    def forward(self, x):
+        h = self.mix(x)
+        self.tags[h] = "hidden"
+        return torch.tanh(h)
+
+
+@harmless()
+def tags_that_go_with_their_tensors():
+    return Tagging(4), (torch.randn(3, 4, requires_grad=True),)

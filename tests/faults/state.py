@@ -1370,3 +1370,27 @@ class Doubling(nn.Module):
 @fault(r"mix._forward_hooks", SILENT, SILENT)
 def hook_that_removes_itself():
     return Doubling(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+@functools.lru_cache(maxsize=2)
+def scale_at(step: int) -> float:
+    return 1 / step
+
+
+class ScaledByStep(nn.Module):
+    """Its counter decides, in a factor that is applied last; that the factors are cached does no harm."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.step = nn.Linear(width, width), 0
+
+    def forward(self, x):
+        self.step += 1
+        return torch.tanh(self.mix(x)) * scale_at(self.step)
+
+
+@fault(r"^step$", SIDE_EFFECT, SILENT)
+def factor_of_the_step():
+    """The last product saves nothing: early stop does not come to it."""
+    scale_at.cache_clear()
+    return ScaledByStep(4), (torch.randn(3, 4, requires_grad=True),)

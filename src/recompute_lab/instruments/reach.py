@@ -35,6 +35,7 @@ SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _PLAIN = frozenset(SCALARS)
 PYTHONS_OWN = frozenset((*CONTAINERS, OrderedDict))
 ABSENT = object()
+WEAK = "weak container"
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 # Nothing that a segment computes with is kept there, and from some of it everything can be reached.
 _NOT_SEARCHED = sys.stdlib_module_names | {"torch", "numpy", "builtins", "IPython", "ipykernel", "pytest", "_pytest"}
@@ -241,6 +242,7 @@ class _Walk:
         elif isinstance(value, type):
             yield from self.visit_class(value)
         elif isinstance(value, _WEAK):
+            self.reach.kinds[name] = WEAK
             yield name, value.data
         elif isinstance(value, logging.Logger):
             self.reach.holders.append(Holder("attribute", name, OfALogger(value)))

@@ -173,13 +173,14 @@ class Snapshot:
     def changed_kinds(self, believed: Callable[[str], bool] | None = None) -> dict[str, str]:
         """What differs from the copy by name, with its kind: "parameter", "buffer", "argument", "tensor", "attribute",
         "class attribute", "global", "environment variable", "variable" (of a closure), "requires_grad", "cache" (of
-        functools), or "list", "dict", "set", "deque". Of a parameter whose name is `believed` only the version counter
-        is looked at, which writes through `.data` pass by.
+        functools), "weak container", "lazy" (a layer that has got its values), or "list", "dict", "set", "deque". Of a
+        parameter whose name is `believed` only the version counter is looked at, which writes through `.data` pass by.
         """
         changed = {name: "attribute" for name, module, own in self._classes if type(module) is not own}
         for name, container, members in self._containers if any(self._empty) else self._others:
             if not _same_members(container, members):
-                changed[name] = next(kind.__name__ for kind in CONTAINERS if isinstance(container, kind))
+                kind = next(kind.__name__ for kind in CONTAINERS if isinstance(container, kind))
+                changed[name] = self._reach.kinds.get(name, kind)
         for holder, members in self._holders:
             now = holder.members()
             if now.keys() == members.keys() and all(map(is_, now.values(), members.values())):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from recompute_lab.instruments.checkpointing import Mismatch
 from recompute_lab.instruments.gradients import ROUNDING
+from recompute_lab.instruments.reach import WEAK
 from recompute_lab.instruments.witness import reentrant, words
 from recompute_lab.instruments.witness.locate import begins, codes_of, mention
 from recompute_lab.instruments.witness.proof import Item, Proof
@@ -84,7 +85,7 @@ def report_of(call) -> Report:
     only = (
         reentrant.causes(call.hints)
         + _collected(call, proof, proof.graphs)
-        + _late(call, proof, [c for _, c in causes])
+        + (_late(call, proof, [c for _, c in causes]) if shared == SIDE_EFFECT else [])
     )
     report = Report(
         call.label,
@@ -153,26 +154,31 @@ def _lasting(kinds: dict[str, str]) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if kind != "random stream"}
 
 
-def _late(call, proof: Proof, told: list[Cause]) -> list[Judged]:
+def _late(call, proof: Proof, causes: list[Cause]) -> list[Judged]:
     """What the forward writes after its last saved tensor: early stop does not come there, reentrant does."""
     written = _lasting({n: k for n, k in proof.rewritten.items() if n in proof.written and n not in call.again})
     found = []
     for item in items_of(written):
         names = sorted(item.names)
-        if item.label not in {cause.name for cause in told}:
-            what, repair = words.written_twice(item.group, names)
-            told_of = f"{what[:-1]}, which early stop ends before."
-            cause = Cause(item.label, _where(call, proof, names), True, told_of, repair, item.group[0], ("reentrant",))
+        if item.label not in {cause.name for cause in causes}:
+            _, repair = words.written_twice(item.group, names)
+            told = (
+                f"written after the last saved tensor, before which early stop ends; not reentrant: {words.few(names)}."
+            )
+            cause = Cause(item.label, _where(call, proof, names), True, told, repair, item.group[0], ("reentrant",))
             found.append((SIDE_EFFECT, cause))
     return found
 
 
 def _left_open(call, proof: Proof) -> list[Cause]:
-    """What a whole forward puts back at its end, to which early stop does not come."""
+    """What a whole forward puts back at its end, to which early stop does not come.
+
+    Not what a weak dictionary holds for as long as the forward runs: that goes by itself.
+    """
     if proof.matters is None or call.recomputation.ended != "stopped early":
         return []
     written = proof.written.keys() | proof.written_there.keys()
-    left = {name: kind for name, kind in _lasting(call.again).items() if name not in written}
+    left = {name: kind for name, kind in _lasting(call.again).items() if name not in written and kind != WEAK}
     found = []
     for item in items_of(left):
         told = "the forward puts it back before it ends; early stop leaves the segment earlier, with it changed."
