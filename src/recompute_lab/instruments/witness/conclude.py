@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from recompute_lab.instruments.checkpointing import Mismatch
 from recompute_lab.instruments.gradients import ROUNDING
 from recompute_lab.instruments.reach import WEAK
@@ -84,7 +86,7 @@ def report_of(call) -> Report:
         shared = LOUD
     only = (
         reentrant.causes(call.hints)
-        + _collected(call, proof, proof.graphs)
+        + _collected(call, proof)
         + (_late(call, proof, [c for _, c in causes]) if shared == SIDE_EFFECT else [])
     )
     report = Report(
@@ -94,7 +96,6 @@ def report_of(call) -> Report:
         causes=[cause for _, cause in causes + only],
         effect=_effect(call, proof, parted if broken or shared == SILENT else None),
         notes=_notes(call, proof),
-        suspects=[cause for _, cause in _collected(call, proof, proof.passed_on)],
         watched=True,
     )
     return report
@@ -188,9 +189,12 @@ def _left_open(call, proof: Proof) -> list[Cause]:
     return found
 
 
-def _collected(call, proof: Proof, names: set[str]) -> list[Judged]:
-    """Tensors with a history that the forward leaves somewhere: under reentrant they have none."""
-    kept = sorted(names - call.unreached)
+def _collected(call, proof: Proof) -> list[Judged]:
+    """Tensors with a history that the forward leaves somewhere, and that are made use of: under reentrant they have
+    none.
+    """
+    used = {n for n, inside in proof.graphs.items() if call.uses.get(n, math.inf) > inside}
+    kept = sorted(used | proof.built_on)
     if not kept:
         return []
     told = "reentrant runs the forward without a graph: a loss made of what is collected here reaches no parameter."
@@ -313,8 +317,6 @@ def _notes(call, proof: Proof) -> list[str]:
     if not proof.repeatable and not proof.matters:
         race = ", a race that deterministic kernels end" if proof.kernels else ""
         said.append(f"two runs from one state agree up to rounding only{race}")
-    if kept := sorted(proof.passed_on - call.unreached):
-        said.append(f"kept with its history: {words.few(kept)}; under reentrant it has none")
     if call.hints.other_thread:
         said.append("the recomputation ran in another thread: thread-local state is lost there")
     if call.hints.on_ctx:

@@ -201,8 +201,6 @@ def _joined(report: Report, found: dict[str, _Tried], whole: _Tried, segment, ar
         report.notes.append(f"with early stop off: {whole.verdict}; early stop leaves out what would show")
     causes = [c for c in report.causes if _stands(c, report)]
     if report.reentrant != REPLAYABLE and not any("reentrant" in c.under for c in causes):
-        causes += report.suspects
-    if report.reentrant != REPLAYABLE and not any("reentrant" in c.under for c in causes):
         causes.append(_generic("reentrant", found["reentrant"], segment, args, kwargs))
     if report.non_reentrant != REPLAYABLE and not any("non-reentrant" in c.under for c in causes):
         causes.insert(0, _generic("non-reentrant", found["non-reentrant"], segment, args, kwargs))

@@ -24,7 +24,7 @@ from recompute_lab.instruments.reach import ABSENT
 from recompute_lab.instruments.state import Snapshot, equal_values
 from recompute_lab.instruments.witness import words
 from recompute_lab.instruments.witness.locate import first_writes
-from recompute_lab.instruments.witness.reentrant import nodes_behind
+from recompute_lab.instruments.witness.reentrant import nodes_behind, uses
 from recompute_lab.instruments.witness.trace import Trace, Tracer
 
 _SECONDS = 10.0  # for one proof; a step of the user's is waiting
@@ -128,13 +128,13 @@ class Proof:
     that was not tried. `causes` is the smallest set found, and `proven` says whether undoing it is enough; of those in
     `untried` it is not known whether they are needed. `repeatable` is False where two runs from one state differ,
     `kernels` True where they no longer do with deterministic kernels. `written` names what a forward changes, with its
-    kind, `written_there` what it changes in the recomputation's world, `lines` where it does, `graphs` which of it
-    holds a tensor with a history that does not lead to the output, or that the next run builds on, `passed_on` which
-    holds only such as lead to the output. `off` is the relative difference of the outputs, `runs` how often the segment
-    ran, `unfinished` a sentence on what was not tried. `same_output` is True where the segment, run in the
-    recomputation's world, returns what the forward did, up to rounding, `same_shapes` where at least the shapes are the
-    same. `rewritten` names what it then leaves with
-    another value than it finds: it is run to its end, as the reentrant implementation runs it.
+    kind, `written_there` what it changes in the recomputation's world, `lines` where it does. `graphs` names which of
+    it holds a tensor with a history, and how often the segment itself goes on to use that; `built_on` which of these
+    the next run builds on. `off` is the relative difference of the outputs, `runs` how often the segment ran,
+    `unfinished` a sentence on what was not tried. `same_output` is True where the segment, run in the recomputation's
+    world, returns what the forward did, up to rounding, `same_shapes` where at least the shapes are the same.
+    `rewritten` names what it then leaves with another value than it finds: it is run to its end, as the reentrant
+    implementation runs it.
     """
 
     matters: bool | None = None
@@ -148,8 +148,8 @@ class Proof:
     rewritten: dict[str, str] = field(default_factory=dict)
     same_output: bool | None = None
     same_shapes: bool = True
-    graphs: set[str] = field(default_factory=set)
-    passed_on: set[str] = field(default_factory=set)
+    graphs: dict[str, float] = field(default_factory=dict)
+    built_on: set[str] = field(default_factory=set)
     lines: dict[str, str] = field(default_factory=dict)
     off: float | None = None
     runs: int = 0
@@ -342,21 +342,19 @@ class Laboratory:
     def _run_there(self, left: frozenset[str], watch: bool, compare: bool, recorded: bool) -> Signature:
         self.recomputation.restore(keep=self._unset - left)
         self.forward.restore(keep=left, aside=True)
-        kept = self.recomputation.holding_graphs(self.proof.passed_on) if compare else {}
+        kept = self.recomputation.holding_graphs(self.proof.graphs) if compare else {}
         trace, saved = Trace(), [0]
         output = self._call(trace, saved, recorded)
         if watch:
             self.proof.written = self.forward.changed_kinds()
             self.proof.written |= {name: "random stream" for name in self.forward.moved_streams()}
-            nodes = nodes_behind(output)
-            for name, tensors in self.forward.holding_graphs(self.proof.written).items():
-                aside = any(t.grad_fn not in nodes for t in tensors)
-                (self.proof.graphs if aside else self.proof.passed_on).add(name)
+            held = self.forward.holding_graphs(self.proof.written)
+            self.proof.graphs = {name: max(uses(tensors, output, inner=True)) for name, tensors in held.items()}
             self._plain_output = [t.detach().clone() for t in output]
         if compare:
             self.proof.written_there = self.recomputation.changed_kinds()
             nodes = nodes_behind(output)
-            self.proof.graphs |= {name for name, found in kept.items() if any(t.grad_fn in nodes for t in found)}
+            self.proof.built_on = {name for name, found in kept.items() if any(t.grad_fn in nodes for t in found)}
             self.proof.rewritten = written_anew(self.recomputation)
             self.proof.off = _off(self._plain_output, output)
         return Signature.of(trace, list(map(Output.of, output)), saved[0])

@@ -6,7 +6,9 @@ backward it runs again and calls `backward` within backward.
 
 from __future__ import annotations
 
+import math
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -105,15 +107,41 @@ def _asks(code: CodeType) -> bool:
     return not _ASKING.isdisjoint(code.co_names) or any(map(_asks, inner))
 
 
-def at_recomputation(hints: Hints, frame: FrameType | None) -> None:
-    """Was this backward asked for by `autograd.grad`, or for some inputs only?"""
+def at_recomputation(hints: Hints, frame: FrameType | None) -> list[torch.Tensor]:
+    """Was this backward asked for by `autograd.grad`, or for some inputs only? Returns the tensors that it began from;
+    none where that cannot be told, as in the threads in which the engine serves a GPU.
+    """
+    roots: list[torch.Tensor] = []
     while frame is not None:
         if frame.f_code.co_filename == torch.autograd.__file__:
             if frame.f_code.co_name == "grad":
                 hints.grad_api = "torch.autograd.grad"
             elif frame.f_code.co_name == "backward" and frame.f_locals.get("inputs"):
                 hints.grad_api = "backward(inputs=...)"
+            roots = roots or tensors_in(frame.f_locals.get("tensors") or frame.f_locals.get("outputs"))
         frame = frame.f_back
+    return roots
+
+
+def uses(tensors: list[torch.Tensor], outputs: list[torch.Tensor], inner: bool = False) -> list[float]:
+    """How often each of the tensors is used on the way to the outputs, and as one of them; infinite where the graph is
+    too large to be looked through.
+
+    With `inner`, also where it is an output itself: whatever becomes of that is no use of what was kept.
+    """
+    nodes = nodes_behind(outputs)
+    if len(nodes) >= _MOST_NODES:
+        return [math.inf] * len(tensors)
+    counts = Counter((t.grad_fn, t.output_nr) for t in outputs)
+    if inner:
+        counts = Counter(dict.fromkeys(counts, math.inf))
+    edges = [(t.grad_fn, t.output_nr) for t in tensors]
+    wanted = set(edges)
+    for node in nodes:
+        for edge in node.next_functions:
+            if edge in wanted:
+                counts[edge] += 1
+    return [counts[edge] for edge in edges]
 
 
 def causes(hints: Hints) -> list[tuple[str, Cause]]:

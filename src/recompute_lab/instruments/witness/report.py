@@ -51,7 +51,7 @@ class Report:
 
     `causes` is ordered, the first one to look at first. `effect` says which gradients and buffers are concerned and
     how far, `notes` what could not be decided. `strip` holds the saved tensors of both passes, where they were
-    recorded, `suspects` what does harm only where the caller makes use of it.
+    recorded.
     """
 
     segment: str
@@ -61,7 +61,6 @@ class Report:
     effect: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     strip: object = None
-    suspects: list[Cause] = field(default_factory=list, repr=False)
     watched: bool = False
 
     @property

@@ -47,8 +47,8 @@ class Call:
     """One checkpointed call that is watched: what it was given, and what both passes did.
 
     `differs` holds what the recomputation found otherwise than the forward had, by name, with its kind; `again` what
-    the recomputation changed, `unreached` which of the former hold histories that backward does not come to; `replays`
-    says whether torch's streams are replayed. Of a call whose passes are over only the findings are kept.
+    the recomputation changed, `uses` how often a tensor with a history in the former is used on the way to the loss;
+    `replays` says whether torch's streams are replayed. Of a call whose passes are over only the findings are kept.
     """
 
     segment: Callable
@@ -62,7 +62,7 @@ class Call:
     saved: Saved = field(default_factory=Saved)
     outputs: list = field(default_factory=list)
     number_saved: int = 0
-    unreached: set[str] = field(default_factory=set)
+    uses: dict[str, float] = field(default_factory=dict)
     surroundings: Callable = entered
     context: contextvars.Context | None = None
     differs: dict[str, str] = field(default_factory=dict)
@@ -263,12 +263,13 @@ class _Recomputation:
         call.found = call.before  # where nothing differs, it is the same state
         if call.differs:
             call.found = Snapshot.within(self._witness._most_bytes, call.segment, call.args, call.kwargs)
-            held = call.before.holding_graphs(call.differs)
-            call.unreached = {name for name, tensors in held.items() if not any(map(_is_reached, tensors))}
         if threading.get_ident() != call.thread:
             call.hints.other_thread = True
         if call.forward.ended != "running":  # a gradient that the segment takes for itself is none of the caller's
-            reentrant.at_recomputation(call.hints, sys._getframe(1))
+            roots = reentrant.at_recomputation(call.hints, sys._getframe(1))
+            if roots and call.differs:
+                held = call.before.holding_graphs(call.differs)
+                call.uses = {name: max(reentrant.uses(tensors, roots)) for name, tensors in held.items()}
         self._watch_the_comparison()
         self._groups = set() if call.frame is None else set(call.frame.recomp_counter)  # of earlier backwards
         call.recomputation = Trace()
@@ -338,14 +339,6 @@ class _Handles(dict):
         if handle is None:
             self.twice()
         return handle
-
-
-def _is_reached(tensor: torch.Tensor) -> bool:
-    """Will the backward that is running come to it? True also where that cannot be told."""
-    try:
-        return torch._C._will_engine_execute_node(tensor.grad_fn)
-    except (AttributeError, RuntimeError):
-        return True
 
 
 def _unpacked_twice(witness: Witness, call: Call) -> None:
