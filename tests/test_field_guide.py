@@ -388,7 +388,7 @@ def test_a_wrong_form_is_told(answer, message):
 
 
 def test_what_the_witness_sees_of_them():
-    """Where it rides along, too, what reentrant's forward would do without recording; and it cannot name an iterator."""
+    """Riding along, too, what reentrant's forward would do without recording; and it cannot name an iterator."""
     assert all(map(guide.seen_by_the_witness, UNKNOWN))
     cause = guide.told_of("C").causes[0]
     assert not cause.proven and "next(scales, 1.0)" in cause.name
