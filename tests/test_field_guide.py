@@ -388,8 +388,8 @@ def test_a_wrong_form_is_told(answer, message):
 
 
 def test_what_the_witness_sees_of_them():
-    """Not, where it rides along, what reentrant's own forward would do; and it cannot name an iterator."""
-    assert [letter for letter in UNKNOWN if guide.seen_by_the_witness(letter)] == ["A", "B", "C", "D", "F"]
+    """Riding along, too, what reentrant's forward would do without recording; and it cannot name an iterator."""
+    assert all(map(guide.seen_by_the_witness, UNKNOWN))
     cause = guide.told_of("C").causes[0]
     assert not cause.proven and "next(scales, 1.0)" in cause.name
     x = torch.randn(32, 16, requires_grad=True)

@@ -5,7 +5,6 @@ import gc
 import io
 import itertools
 import json
-import logging
 import random
 import sys
 import threading
@@ -815,41 +814,66 @@ def test_a_segment_that_returns_what_it_kept():
     assert "last" in witness.report().causes[0].name
 
 
-def test_a_lazy_layer_is_not_watched_and_trains_on():
-    """What has no values yet cannot be copied; in the next step it has."""
+def test_a_lazy_layer_is_watched_in_its_first_step():
+    """The experiments take its values away and give them back."""
     witness, segment = Witness(), nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.Linear(4, 4))
-    assert one_step(segment, context_fn=witness.context_fn) is None
-    assert segment[0].weight.grad is not None
-    assert one_step(segment, context_fn=witness.context_fn) is None
-    first, second = witness.reports
-    assert first.non_reentrant == "not run" and "not watched" in first.notes[0] and not first.causes
-    assert second.verdict == "replayable"
-    assert "not watched" in str(first)
+    for _ in range(2):
+        assert one_step(segment, context_fn=witness.context_fn) is None
+        assert type(segment[0]) is nn.Linear and type(segment[0].weight) is nn.Parameter
+        assert segment[0].weight.grad is not None and segment[0].weight.any()
+    assert [report.verdict for report in witness.reports] == ["replayable"] * 2
+    assert not any(report.causes for report in witness.reports)
+
+
+def test_a_lazy_layer_before_dropout():
+    """The first forward draws weights, then a mask; the recomputation draws the mask from where the weights were."""
+    witness, made = Witness(), []
+    for options in ({}, {"context_fn": witness.context_fn}):
+        made.append(nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.Dropout(0.5), nn.Linear(4, 4)))
+        seeded()
+        x = torch.randn(6, 4, requires_grad=True)
+        (checkpoint(made[-1], x, use_reentrant=False, **options) if options else made[-1](x)).square().sum().backward()
+    plain, watched = (model[0].weight.grad for model in made)
+    assert not torch.allclose(plain, watched)
+    report = witness.report()
+    assert (report.non_reentrant, report.reentrant) == ("silent", "silent")
+    (cause,) = report.causes
+    assert cause.proven and cause.name.startswith("lazy layers")
+
+
+def test_a_lazy_layer_does_not_hide_what_is_at_fault():
+    """That the first forward makes it changes what runs, and not what comes of it."""
+
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix, self.passes = nn.LazyLinear(4), 0
+
+        def forward(self, x):
+            self.passes += 1
+            return torch.tanh(self.mix(x) * self.passes)
+
+    witness = Witness()
+    one_step(Counting(), context_fn=witness.context_fn)
+    assert [cause.name for cause in witness.report().causes] == ["passes"]
 
 
 class Graded(nn.Module):
-    """Asks its logger whether to look closely, and then clips."""
+    """Clips where there is a file of that name."""
 
-    logger = logging.getLogger("a model's")
-
-    def __init__(self):
+    def __init__(self, path):
         super().__init__()
-        self.mix = nn.Linear(4, 4)
+        self.mix, self.path = nn.Linear(4, 4), path
 
     def forward(self, x):
         h = self.mix(x)
-        return torch.tanh(h.clamp(-0.1, 0.1) if self.logger.isEnabledFor(logging.DEBUG) else h)
+        return torch.tanh(h.clamp(-0.1, 0.1) if self.path.exists() else h)
 
 
-def test_what_cannot_be_put_back_is_not_taken_for_grad_mode():
-    """A logger's level is Python's own; each run that is compared finds it as the one before has left it."""
-    level = Graded.logger.level
-    Graded.logger.setLevel(logging.WARNING)
-    try:
-        x = torch.randn(6, 4, requires_grad=True)
-        report = examine(Graded(), x, between=lambda: Graded.logger.setLevel(logging.DEBUG))
-    finally:
-        Graded.logger.setLevel(level)
+def test_what_cannot_be_put_back_is_not_taken_for_grad_mode(tmp_path):
+    """A file stays where it is: each run that is compared finds it as the one before has left it."""
+    path = tmp_path / "clip"
+    report = examine(Graded(path), torch.randn(6, 4, requires_grad=True), between=path.touch)
     assert report.verdict == "silent"
     assert all("cannot be put back" in cause.name and not cause.proven for cause in report.causes)
 
@@ -896,3 +920,88 @@ def test_a_counter_that_is_read_for_the_statistics_alone_does_no_harm():
     for _ in range(2):
         checkpoint(norm, x, use_reentrant=False, context_fn=witness.context_fn).square().sum().backward()
     assert {report.non_reentrant for report in witness.reports} == {"side effect"}
+
+
+class LeavingOut(nn.Module):
+    """With probability 0.7 its output is cut off from all parameters; Python draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x * 1.0 if random.random() < 0.7 else torch.tanh(self.mix(x))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_draws_after_which_nothing_needs_a_gradient_are_passed_over(seed):
+    random.seed(seed)
+    report = examine(LeavingOut(), torch.randn(3, 4))
+    assert report.reentrant == "silent" and "frozen input" in " ".join(cause.name for cause in report.causes)
+
+
+class SeldomLeftOut(nn.Module):
+    """A block with BatchNorm that is left out with probability 1/2; Python draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return x if random.random() < 0.5 else x + self.norm(torch.tanh(self.mix(x)))
+
+
+def test_what_is_seen_at_every_seed_does_not_hide_the_draw():
+    """Its statistics are written twice whatever is drawn; that the draw breaks it shows at none of the first seeds."""
+    random.seed(0)
+    report = examine(SeldomLeftOut(), torch.randn(6, 4, requires_grad=True))
+    assert report.non_reentrant == "loud" and "python random stream" in report.causes[0].name
+
+
+def test_a_compiled_part_computes_what_it_computes_unwatched():
+    """Compiled code is made of the operators alone, in the first watched step as in later ones."""
+    torch.compiler.reset()
+    mix, wave = nn.Linear(4, 4), torch.compile(lambda h: torch.sin(h).exp(), backend="eager")
+    x, witness = torch.randn(3, 4, requires_grad=True), Witness()
+    (expected,) = torch.autograd.grad(mix(x).sin().exp().sum(), x)
+    for _ in range(3):
+        output = checkpoint(lambda h: wave(mix(h)), x, use_reentrant=False, context_fn=witness.context_fn)
+        (gradient,) = torch.autograd.grad(output.sum(), x)
+        assert torch.equal(gradient, expected)
+    assert {report.non_reentrant for report in witness.reports} == {"replayable"}
+
+
+class Ramped(nn.Module):
+    """Keeps a ramp for each length behind a cache of functools."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope, self.ramp = nn.Parameter(torch.ones(4)), functools.lru_cache(maxsize=2)(self.made)
+
+    def made(self, length: int) -> torch.Tensor:
+        return torch.sigmoid(torch.arange(length)[:, None] * self.slope)
+
+    def forward(self, x):
+        return torch.sin(x * self.ramp(x.shape[0]))
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_an_examination_leaves_a_cache_as_it_was(filled):
+    segment, x = Ramped(), torch.randn(3, 4, requires_grad=True)
+    ramp = segment.ramp
+    held = ramp(3) if filled else None
+    assert examine(segment, x).verdict == ("replayable" if filled else "silent")
+    assert segment.ramp is ramp and ramp.cache_info().currsize == filled
+    assert not filled or ramp(3) is held
+
+
+def test_a_watched_step_leaves_a_cache_as_its_forward_filled_it():
+    """The experiments are made with another one in its place: what it holds is part of the caller's graph."""
+    segment, x, witness = Ramped(), torch.randn(3, 4, requires_grad=True), Witness()
+    ramp = segment.ramp
+    output = checkpoint(segment, x, use_reentrant=False, context_fn=witness.context_fn)
+    held = ramp(3)
+    with pytest.raises(CheckpointError):
+        output.sum().backward()
+    assert witness.report().causes[0].proven and "lru_cache" in witness.report().causes[0].name
+    assert segment.ramp is ramp and ramp(3) is held and ramp.cache_info().misses == 1

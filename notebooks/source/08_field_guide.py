@@ -509,8 +509,8 @@ answer = {
 check.diagnose(answer)
 
 # %% [markdown]
-# Then with the witness, which rides along in each of the six. **Predict:** which one does it not see, and which one can it not put a name
-# to? (*Right*: both of its verdicts are those that were measured.)
+# Then with the witness, which rides along in each of the six. **Predict:** which one can it not put a name to? (*Right*: both of its
+# verdicts are those that were measured.)
 
 # %%
 print("   right  reentrant   non-reentrant  names")
@@ -525,8 +525,9 @@ print(f"E, examined: reentrant {examined.reentrant}, {examined.causes[0].name}")
 # %% [markdown]
 # ## 8 · What the witness cannot see
 #
-# - **What would happen under reentrant, beyond what it can tell without running it**, E: it rides along in non-reentrant, whose forward has
-#   gradients on. `examine` runs both.
+# - **What would happen under reentrant, beyond what it can tell without running it**: it rides along in non-reentrant. Where a segment's
+#   code asks whether gradients are recorded, as E's does, it runs the forward once more without; what the caller makes of an output it
+#   does not know. `examine` runs both.
 # - **What cannot be copied**, C: it sees that another value was saved, and names the line; an iterator cannot be taken back, nor can open files,
 #   another process, or what a compiled library keeps for itself. So nothing is proven.
 # - **An error before the second run begins**: no report (`x += position`, above).

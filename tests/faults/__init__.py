@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 # Why some are missed.
 UNREACHED = "it cannot be reached from the segment, nor put back: the operator is named at which it shows"
 NOT_RUN_AGAIN = "torch runs the segment no second time, and a report is made of a second run"
-FORESEEN = "what reentrant checkpointing refuses in its forward is not foreseen"
 MADE_ONCE = "what cannot be put back is used up by the first of the runs that are compared"
 
 REPLAYABLE, SIDE_EFFECT, SILENT, LOUD = "replayable", "side effect", "silent", "loud"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import random
+import weakref
 
 import numpy as np
 import torch
@@ -615,3 +616,211 @@ class SecondOrder(nn.Module):
 @harmless()
 def gradient_taken_inside():
     return SecondOrder(3), (torch.randn(4, 3, requires_grad=True),)
+
+
+@harmless()
+def table_behind_a_warm_up():
+    """Made of the length alone, in the first pass: the second makes none, and saves the same."""
+
+    @functools.lru_cache
+    def ramp(length: int) -> torch.Tensor:
+        return torch.linspace(0, 1, length)[:, None]
+
+    mix = nn.Linear(4, 4)
+    return lambda x: torch.tanh(mix(x) + ramp(x.shape[0])), (torch.randn(5, 4, requires_grad=True),)
+
+
+class Compiled(nn.Module):
+    """A part of it is compiled: what looks on must not end up in the compiled code."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.wave = nn.Linear(width, width), torch.compile(lambda h: torch.sin(h).exp(), backend="eager")
+
+    def forward(self, x):
+        return self.wave(self.mix(x))
+
+
+@harmless()
+def compiled_part():
+    return Compiled(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+class NotedLast(nn.Module):
+    """After its last operator it notes what it has made: the same in each pass, if not the same objects."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.shape, self.last = nn.Linear(width, width), None, None
+
+    def forward(self, x):
+        y = torch.tanh(self.mix(x))
+        self.shape, self.last = list(y.shape), y.detach()
+        return y
+
+
+@harmless()
+def noted_after_the_last_operator():
+    return NotedLast(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+class Masked(torch.autograd.Function):
+    """Multiplies by a mask that is drawn into the given memory, and kept on ctx."""
+
+    @staticmethod
+    def forward(ctx, x, memory):
+        ctx.mask = memory.bernoulli_(0.5)
+        return x * ctx.mask
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.mask, None
+
+
+class MaskedOnce(nn.Module):
+    def __init__(self, rows: int, width: int):
+        super().__init__()
+        self.mix, self.memory = nn.Linear(width, width), torch.zeros(rows, width)
+
+    def forward(self, x):
+        return torch.tanh(Masked.apply(self.mix(x), self.memory))
+
+
+@harmless()
+def mask_on_ctx_drawn_again():
+    """The recomputation writes into that memory what the forward wrote: the draws are replayed."""
+    return MaskedOnce(6, 4), (torch.randn(6, 4, requires_grad=True),)
+
+
+class StateKept(nn.Module):
+    """Leaves its last state, with its history, to a decoder that is not in use."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.state = nn.Linear(width, width), None
+
+    def forward(self, x):
+        state, outputs = torch.zeros_like(x[:, 0]), []
+        for step in x.unbind(1):
+            state = torch.tanh(self.mix(step) + state)
+            outputs.append(state)
+        self.state = state
+        return torch.stack(outputs, 1)
+
+
+@harmless()
+def state_left_to_a_decoder():
+    return StateKept(4), (torch.randn(2, 3, 4, requires_grad=True),)
+
+
+class Penalised(nn.Module):
+    """Makes a loss of its own, which the caller leaves alone."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.penalty = nn.Linear(width, width), None
+
+    def forward(self, x):
+        h = torch.tanh(self.mix(x))
+        self.penalty = h.square().mean()
+        return h
+
+
+@harmless()
+def loss_on_the_side_not_used():
+    return Penalised(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+class GuardedHook(nn.Module):
+    """Registers its hook only where it can be."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, x):
+        h = self.mix(x)
+        if h.requires_grad:
+            h.register_hook(lambda gradient: gradient.clamp(-1, 1))
+        return torch.exp(h)
+
+
+@harmless()
+def hook_where_gradients_are_recorded():
+    return GuardedHook(4), (torch.randn(3, 4, requires_grad=True),)
+
+
+class MaskCached(nn.Module):
+    """Its mask is made once for each length, behind a cache that all of its kind share."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    @functools.lru_cache  # noqa: B019
+    def mask(self, rows: int):
+        return torch.ones(rows, rows, dtype=torch.bool).tril()
+
+    def forward(self, x):
+        h = self.mix(x)
+        return torch.softmax((h @ h.mT).masked_fill(~self.mask(x.shape[0]), -1e9), dim=-1) @ h
+
+
+@harmless()
+def mask_behind_a_cache():
+    MaskCached.mask.cache_clear()
+    return MaskCached(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+class FrozenWithin(nn.Module):
+    """Takes a layer's output for a constant, and the layer's flag back at once."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x):
+        self.gate.requires_grad_(False)
+        gate = self.gate(x)
+        self.gate.requires_grad_(True)
+        return torch.tanh(self.mix(x) * gate)
+
+
+@harmless()
+def layer_frozen_for_a_moment():
+    return FrozenWithin(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+class WithBias(nn.Module):
+    """Hands its attention bias on to the next block: zeros, which have never had to do with gradients."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, x):
+        h, bias = self.mix(x), torch.zeros(x.shape[0], x.shape[0])
+        return torch.softmax(h @ h.mT + bias, dim=-1) @ h, bias
+
+
+@harmless()
+def constant_among_the_outputs():
+    return WithBias(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+class Tagging(nn.Module):
+    """Tags a tensor for as long as it lives, in a dictionary that does not keep it."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.tags = nn.Linear(width, width), weakref.WeakKeyDictionary()
+
+    def forward(self, x):
+        h = self.mix(x)
+        self.tags[h] = "hidden"
+        return torch.tanh(h)
+
+
+@harmless()
+def tags_that_go_with_their_tensors():
+    return Tagging(4), (torch.randn(3, 4, requires_grad=True),)

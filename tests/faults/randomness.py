@@ -188,3 +188,21 @@ class Entropic(nn.Module):
 )
 def noise_of_the_operating_system():
     return Entropic(4), (torch.randn(5, 4, requires_grad=True),)
+
+
+class Thinned(nn.Module):
+    """Keeps as many rows as NumPy says, the next time fewer."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix, self.draws = nn.Linear(width, width), np.random.default_rng(4)
+
+    def forward(self, x):
+        rows = self.draws.permutation(x.shape[0])[0] + 1
+        return torch.tanh(self.mix(x[:rows]))
+
+
+@fault(r"draws", LOUD, LOUD)
+def rows_left_out_at_random():
+    """The gradients that arrive at reentrant's recomputation do not fit its output."""
+    return Thinned(4), (torch.randn(9, 4, requires_grad=True),)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from faults import FORESEEN, LOUD, NOT_RUN_AGAIN, REPLAYABLE, SILENT, fault
+from faults import LOUD, NOT_RUN_AGAIN, REPLAYABLE, SILENT, fault
 
 
 class Tagger(nn.Module):
@@ -256,7 +256,6 @@ class Lean(nn.Module):
     REPLAYABLE,
     SILENT,
     proven=False,
-    missed={"watched": FORESEEN, "watched reentrant": FORESEEN},
 )
 def branch_on_grad_mode():
     """Reentrant's forward runs without grad mode: it takes the branch that was meant for evaluation."""
@@ -281,7 +280,6 @@ class Clipped(nn.Module):
     REPLAYABLE,
     LOUD,
     proven=False,
-    missed={"watched": FORESEEN, "watched reentrant": FORESEEN},
 )
 def hook_on_an_intermediate():
     """In reentrant's forward the intermediate requires no grad: torch refuses the hook."""
@@ -304,7 +302,6 @@ class Inspected(nn.Module):
     REPLAYABLE,
     LOUD,
     proven=False,
-    missed={"watched": FORESEEN, "watched reentrant": FORESEEN},
 )
 def gradient_of_an_intermediate_retained():
     return Inspected(4), (torch.randn(3, 4, requires_grad=True),)

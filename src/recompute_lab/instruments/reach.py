@@ -2,16 +2,21 @@
 
 Reachable is what hangs on the segment and its arguments: attributes of modules, functions and other objects,
 parameters, buffers, closure variables, defaults, the members of containers, random generators; and what their code
-names: globals, context variables, and attributes of their classes and of modules. The code and the globals of Python's
-own library, of torch, of NumPy and of the instruments are not searched, nor are `__slots__` and objects of compiled
-libraries, NumPy arrays excepted.
+names: globals, context and environment variables, and attributes of their classes and of modules. The code and
+the globals of Python's own library, of torch, of NumPy and of the instruments are not searched, nor are objects of
+compiled libraries, NumPy arrays excepted.
 """
 
 from __future__ import annotations
 
 import dis
 import functools
+import gc
+import logging
+import os
 import sys
+import threading
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, MutableMapping
 from contextvars import ContextVar
@@ -30,13 +35,17 @@ SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _PLAIN = frozenset(SCALARS)
 PYTHONS_OWN = frozenset((*CONTAINERS, OrderedDict))
 ABSENT = object()
+WEAK = "weak container"
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 # Nothing that a segment computes with is kept there, and from some of it everything can be reached.
 _NOT_SEARCHED = sys.stdlib_module_names | {"torch", "numpy", "builtins", "IPython", "ipykernel", "pytest", "_pytest"}
 _MOST_FUNCTIONS = 5_000  # of a large library, a segment may name most; the state it writes is closer by
+_MOST_CACHED = 64  # results in one cache that are looked at
 _INSTRUMENTS = __name__.rpartition(".")[0] + "."
 _WITNESS = _INSTRUMENTS + "witness."
 _PARAMETRIZED = "torch.nn.utils.parametrize"  # makes a class for each module, and takes its weight away again
+_ENVIRONMENT = frozenset(("environ", "getenv"))
+_WEAK = weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 
 
@@ -56,43 +65,74 @@ class ClassAttributes(MutableMapping):
         type.__delattr__(self._owner, name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([name for name in vars(self._owner) if not name.startswith("__")])
+        return iter(self.copy())
+
+    def __len__(self) -> int:
+        return len(self.copy())
+
+    def copy(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self._owner).items() if name[:2] != "__"}
+
+
+class Slots(MutableMapping):
+    """The attributes of an object whose class has `__slots__`, as a mapping that can be written to."""
+
+    def __init__(self, owner: object):
+        self._owner = owner
+
+    def __getitem__(self, name: str):
+        try:
+            return object.__getattribute__(self._owner, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+    def __setitem__(self, name: str, value) -> None:
+        object.__setattr__(self._owner, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        object.__delattr__(self._owner, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([name for name in _slots_of(type(self._owner)) if hasattr(self._owner, name)])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
+    def copy(self) -> dict[str, object]:
+        return dict(self)
 
-class OwnClass(MutableMapping):
-    """The class of a module as a mapping of one entry: to remove a parametrization, or to fill a lazy layer, changes
-    it.
-    """
 
-    def __init__(self, module: nn.Module):
-        self._module = module
+class OfALogger(MutableMapping):
+    """A logger's own attributes as a mapping that can be written to; not its place among the others."""
 
-    def __getitem__(self, name: str) -> type:
-        if name != "__class__":
-            raise KeyError(name)
-        return type(self._module)
+    def __init__(self, logger: logging.Logger):
+        self._logger = logger
 
-    def __setitem__(self, name: str, value: type) -> None:
-        self._module.__class__ = value
+    def __getitem__(self, name: str):
+        return vars(self._logger)[name]
+
+    def __setitem__(self, name: str, value) -> None:
+        setattr(self._logger, name, value)
+        self._logger.manager._clear_cache()  # of what is logged at which level
 
     def __delitem__(self, name: str) -> None:
-        raise TypeError("a module has a class")
+        delattr(self._logger, name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(("__class__",))
+        return iter([name for name in vars(self._logger) if name not in ("parent", "manager", "_cache")])
 
     def __len__(self) -> int:
-        return 1
+        return len(list(iter(self)))
+
+    def copy(self) -> dict[str, object]:
+        return dict(self)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Holder:
     """A mapping from names to values. `names` are those that count; None for all, also such as are yet to come.
 
-    `kind` is "attribute", "class attribute" or "global", `prefix` what the names are joined to.
+    `kind` is "attribute", "class attribute", "global" or "environment variable", `prefix` what the names are joined to.
     """
 
     kind: str
@@ -103,7 +143,7 @@ class Holder:
     def members(self) -> dict[str, object]:
         """What the mapping holds now, `ABSENT` where one of `names` is missing."""
         if self.names is None:
-            return dict(self.mapping)
+            return dict(self.mapping) if isinstance(self.mapping, dict) else self.mapping.copy()
         return {name: self.mapping.get(name, ABSENT) for name in self.names}
 
     def label(self, name: str) -> str:
@@ -115,18 +155,21 @@ class Reach:
     """The places found, each with a name: "blocks.0.up.weight", "args[0]", or that of a variable.
 
     `tensors` by name, NumPy arrays among them as tensors on their memory; `kinds` says of each "parameter", "buffer",
-    "argument", "NumPy array" or "tensor". `functions` are those whose code was searched. Raises TypeError where
-    `segment` cannot be called, ValueError where a parameter has no values yet.
+    "argument", "NumPy array" or "tensor". `lazy` are parameters and buffers that have no values yet, `functions` those
+    whose code was searched. Raises TypeError where `segment` cannot be called.
     """
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
+    lazy: list[tuple[str, torch.Tensor]] = field(default_factory=list)
+    modules: list[tuple[str, nn.Module]] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
     containers: list[tuple[str, object]] = field(default_factory=list)
     cells: list[tuple[str, CellType]] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
     functions: list[FunctionType] = field(default_factory=list)
     context_variables: list[ContextVar] = field(default_factory=list)
+    caches: list[tuple[str, functools._lru_cache_wrapper]] = field(default_factory=list)
 
     @classmethod
     def of(cls, segment: Callable, *args, **kwargs) -> Reach:
@@ -143,6 +186,7 @@ class _Walk:
         self.seen: set[int] = set()
         self.labels: set[str] = set()
         self.named: set[tuple[int, str]] = set()  # (namespace, global's name)
+        self.environment = False
 
     def run(self, segment, args: tuple, kwargs: dict) -> None:
         todo = [(f"kwargs[{key!r}]", value) for key, value in reversed(kwargs.items())]
@@ -186,12 +230,23 @@ class _Walk:
             if (attributes := attributes_of(value)) is not None:  # of a subclass of the user's
                 yield from self.visit_object(name, value, attributes)
                 yield from ((base.__name__, base) for base in type(value).__mro__)
-        elif isinstance(value, functools._lru_cache_wrapper):  # what is cached itself nobody can see
+        elif isinstance(value, staticmethod | classmethod):
+            yield name, value.__func__
+        elif isinstance(value, functools._lru_cache_wrapper):
+            if _searched(value.__module__):
+                self.reach.caches.append((name, value))
+                yield from ((f"{name}(...)", result) for result in _held_by(value))
             yield name, value.__wrapped__
         elif isinstance(value, FunctionType):
             yield from self.visit_function(name, value)
         elif isinstance(value, type):
             yield from self.visit_class(value)
+        elif isinstance(value, _WEAK):
+            self.reach.kinds[name] = WEAK
+            yield name, value.data
+        elif isinstance(value, logging.Logger):
+            self.reach.holders.append(Holder("attribute", name, OfALogger(value)))
+            yield join(name, "parent"), value.parent
         elif (attributes := attributes_of(value)) is not None:
             yield from self.visit_object(name, value, attributes)
             yield from ((base.__name__, base) for base in type(value).__mro__)
@@ -200,7 +255,7 @@ class _Walk:
         self.reach.holders.append(Holder("attribute", name, attributes))
         module = isinstance(value, nn.Module)
         if module:
-            self.reach.holders.append(Holder("attribute", name, OwnClass(value), ("__class__",)))
+            self.reach.modules.append((name, value))
         for key, attribute in attributes.items():
             if type(attribute) in _PLAIN:  # most are, and a model has many
                 continue
@@ -241,9 +296,10 @@ class _Walk:
 
     def visit_code(self, code: CodeType, namespace: dict) -> Iterator[tuple[str, object]]:
         """The globals that the code names, and the names in them of modules of the user's own."""
-        assigned = set()
-        if _STORE_GLOBAL in code.co_code[::2]:
-            assigned = {step.argval for step in dis.get_instructions(code) if step.opcode == _STORE_GLOBAL}
+        if not self.environment and not _ENVIRONMENT.isdisjoint(code.co_names):
+            self.environment = True
+            self.reach.holders.append(Holder("environment variable", "os.environ", os.environ))
+        assigned = _assigned_globals(code) if _STORE_GLOBAL in code.co_code[::2] else ()
         for name in code.co_names:
             if name in namespace or name in assigned:
                 yield from self.visit_global(name, namespace)
@@ -284,11 +340,27 @@ class _Walk:
 
     def note_tensor(self, name: str, tensor: torch.Tensor) -> None:
         if is_lazy(tensor):
-            raise ValueError(f"{name} has no values yet: call the module once, so that its lazy parameters get a shape")
+            self.reach.lazy.append((name, tensor))
+            return
         kind = self.reach.kinds.get(name) or ("argument" if name.startswith(("args[", "kwargs[")) else "tensor")
         while name in self.reach.tensors:  # two functions may have a variable of the same name
             name += "'"
         self.reach.tensors[name], self.reach.kinds[name] = tensor, kind
+
+
+def _held_by(cache: functools._lru_cache_wrapper) -> list:
+    """The tensors, arrays and containers in a cache: nobody can put them in, but what they hold can be put back."""
+    if not 0 < cache.cache_info().currsize <= _MOST_CACHED:
+        return []
+    found = []
+    for held in gc.get_referents(cache):  # the results themselves, or where there is no limit a dict of them
+        found += held.values() if type(held) is dict else [held]
+    return [value for value in found if isinstance(value, (torch.Tensor, *CONTAINERS)) or tensor_of(value) is not None]
+
+
+@functools.lru_cache(maxsize=4096)
+def _assigned_globals(code: CodeType) -> frozenset[str]:
+    return frozenset(step.argval for step in dis.get_instructions(code) if step.opcode == _STORE_GLOBAL)
 
 
 def join(name: str, key: str) -> str:
@@ -298,25 +370,36 @@ def join(name: str, key: str) -> str:
 
 
 def _told(key) -> str:
+    if isinstance(key, weakref.ref):
+        return f"<{type(key()).__name__}>"
     try:
         return repr(key)
     except Exception:  # an object of the user's that does not like to be shown
         return f"<{type(key).__name__}>"
 
 
-def attributes_of(value) -> dict | None:
+def attributes_of(value) -> MutableMapping | None:
     """The attributes of a module, a function, or an object of somebody's own class; None for anything else."""
-    if isinstance(value, nn.Module | FunctionType | SimpleNamespace | SobolEngine):
-        return vars(value)
+    if isinstance(value, nn.Module | FunctionType | SimpleNamespace | SobolEngine | threading.local):
+        return vars(value)  # of `threading.local`, those of this thread
     if isinstance(value, type | ModuleType) or not _of_the_user(type(value).__module__):
         return None
     if type(value).__module__.startswith(_WITNESS):  # it may ride along in a segment, and is no part of it
         return None
     try:
         attributes = vars(value)
-    except Exception:  # it has none, or does not like to be asked
+    except TypeError:  # it has none
+        return Slots(value) if _slots_of(type(value)) else None
+    except Exception:  # it does not like to be asked
         return None
     return attributes if isinstance(attributes, dict) else None
+
+
+@functools.cache
+def _slots_of(kind: type) -> tuple[str, ...]:
+    slots = [vars(base).get("__slots__", ()) for base in kind.__mro__]
+    names = [name for own in slots for name in ((own,) if isinstance(own, str) else own)]
+    return tuple(name for name in dict.fromkeys(names) if not name.startswith("__"))
 
 
 def members_of(container) -> dict | list | set:
@@ -367,6 +450,8 @@ def _functions_in(member) -> list[FunctionType]:
     """The functions behind a method, a static or class method, or a property."""
     if isinstance(member, property):
         parts = [member.fget, member.fset, member.fdel]
+    elif isinstance(member, functools.cached_property):
+        parts = [member.func]
     else:
         parts = [getattr(member, "__func__", member)]
     return [part for part in parts if isinstance(part, FunctionType)]

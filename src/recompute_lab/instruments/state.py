@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextvars
 import functools
 import math
+import weakref
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from operator import is_
 from types import FunctionType
 
 import torch
+from torch.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter, is_lazy
 from torch.utils._pytree import tree_leaves
 
 from recompute_lab.instruments.digest import digest_of
@@ -26,9 +28,11 @@ from recompute_lab.instruments.reach import (
     SCALARS,
     Holder,
     Reach,
+    Slots,
     attributes_of,
     contents,
     fill,
+    join,
     members_of,
     tensor_of,
 )
@@ -44,12 +48,15 @@ class Snapshot:
 
     def __init__(self, segment: Callable, *args, **kwargs):
         self._take(segment, args, kwargs, math.inf)
+        for name, _ in self._reach.lazy:
+            raise ValueError(f"{name} has no values yet: call the module once, so that its lazy parameters get a shape")
 
     @classmethod
     def within(cls, most_bytes: float, segment: Callable, args: tuple, kwargs: dict) -> Snapshot:
         """A snapshot that copies at most so many bytes of tensors, the small ones first.
 
         Of the others (`digested` names them) it keeps a digest: it can tell that they changed, not put them back.
+        Lazy parameters may have no values yet: `restore` takes away those that they have got since.
         """
         snapshot = cls.__new__(cls)
         snapshot._take(segment, args, kwargs, most_bytes)
@@ -59,12 +66,16 @@ class Snapshot:
         self._reach = Reach.of(segment, *args, **kwargs)
         self.tensors = self._reach.tensors
         self._holders = [(holder, holder.members()) for holder in self._reach.holders]
-        # A model has hundreds of empty dicts, for hooks; and copying is slow.
+        # To remove a parametrization, or to fill a lazy layer, gives a module another class.
+        self._classes = [(join(name, "__class__"), module, type(module)) for name, module in self._reach.modules]
+        # A model has hundreds of empty dicts, for hooks: they are looked at all at once.
+        self._empty = [c for _, c in self._reach.containers if not c and type(c) in PYTHONS_OWN]
         self._containers = [
-            (n, container, () if _is_empty(container) else members_of(container))
-            for n, container in self._reach.containers
+            (name, c, () if not c and type(c) in PYTHONS_OWN else members_of(c)) for name, c in self._reach.containers
         ]
+        self._others = [(name, c, members) for name, c, members in self._containers if members != ()]
         self._cells = [(name, cell, contents(cell)) for name, cell in self._reach.cells]
+        self._caches = [(name, cache, cache.cache_info()) for name, cache in self._reach.caches]
         self.digested: set[str] = set()
         for name, tensor in sorted(self.tensors.items(), key=lambda item: item[1].numel() * item[1].element_size()):
             most_bytes -= tensor.numel() * tensor.element_size()
@@ -75,6 +86,11 @@ class Snapshot:
         self._streams = [(stream, stream.read()) for stream in process_streams() + self._reach.streams]
         self._switches = _switches()
         self._context = {variable: variable.get(ABSENT) for variable in self._reach.context_variables}
+
+    @property
+    def functions(self) -> list[FunctionType]:
+        """Those whose code was searched."""
+        return self._reach.functions
 
     def kind(self, name: str) -> str:
         """Of a tensor: "parameter", "buffer", "argument", "NumPy array" or "tensor"."""
@@ -89,10 +105,16 @@ class Snapshot:
         for tensor, _ in self._grads:
             tensor.grad = None
 
-    def restore(self, keep: Collection[str] = ()) -> None:
+    def restore(self, keep: Collection[str] = (), aside: bool = False) -> None:
         """Put everything back: the same objects, holding what they held. What `keep` names, as `changes` does, stays
         as it is.
+
+        What a cache (`functools.lru_cache`) held cannot be put back: one that was empty is emptied. With `aside`,
+        empty ones take the place of those that were filled since, which keep what they hold for a later `restore`.
         """
+        for name, module, own in self._classes:
+            if type(module) is not own and name not in keep:
+                module.__class__ = own
         for holder, members in self._holders:
             _reassign(holder, members, keep)
         for name, container, members in self._containers:
@@ -105,9 +127,21 @@ class Snapshot:
                 cell.cell_contents = value
             elif contents(cell) is not ABSENT:
                 del cell.cell_contents
+        for name, cache, info in self._caches:
+            if name not in keep and _filled(cache.cache_info(), info):
+                if aside:
+                    self._put_aside(cache)
+                elif not info.currsize:  # else it stays as it is: what it holds cannot be put in
+                    cache.cache_clear()
+        for name, tensor in self._reach.lazy:
+            if name not in keep and not is_lazy(tensor):
+                tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+                tensor.__class__ = _LAZY[isinstance(tensor, Parameter)]
         for name, tensor in self.tensors.items():
             if name not in keep:
                 self._held[name].put_back(tensor)
+            if _flag(name) not in keep:
+                self._held[name].put_flag_back(tensor)
         for tensor, grad in self._grads:
             tensor.grad = grad
         for stream, state in self._streams:
@@ -120,21 +154,33 @@ class Snapshot:
             if variable.name not in keep and self._context[variable] is not ABSENT:
                 variable.set(self._context[variable])
 
+    def _put_aside(self, cache) -> None:
+        empty = functools.lru_cache(**cache.cache_parameters())(cache.__wrapped__)
+        for holder, members in self._holders:
+            for name, value in members.items():
+                if value is cache:
+                    holder.mapping[name] = empty
+                elif isinstance(value, staticmethod | classmethod) and value.__func__ is cache:
+                    holder.mapping[name] = type(value)(empty)
+        for _, cell, value in self._cells:
+            if value is cache:
+                cell.cell_contents = empty
+
     def changes(self) -> list[str]:
         """Names of what differs from the copy, sorted. Random streams, switches and grads are not listed."""
         return sorted(self.changed_kinds())
 
-    def changed_kinds(self, trusting: bool = False) -> dict[str, str]:
+    def changed_kinds(self, believed: Callable[[str], bool] | None = None) -> dict[str, str]:
         """What differs from the copy by name, with its kind: "parameter", "buffer", "argument", "tensor", "attribute",
-        "class attribute", "global", "variable" (of a closure), or "list", "dict", "set", "deque". `trusting` believes
-        the version counter of a parameter, which writes through `.data` pass by.
+        "class attribute", "global", "environment variable", "variable" (of a closure), "requires_grad", "cache" (of
+        functools), "weak container", "lazy" (a layer that has got its values), or "list", "dict", "set", "deque". Of a
+        parameter whose name is `believed` only the version counter is looked at, which writes through `.data` pass by.
         """
-        changed: dict[str, str] = {}
-        for name, container, members in self._containers:
-            if not members and not container and type(container) in PYTHONS_OWN:  # most of a model's
-                continue
+        changed = {name: "attribute" for name, module, own in self._classes if type(module) is not own}
+        for name, container, members in self._containers if any(self._empty) else self._others:
             if not _same_members(container, members):
-                changed[name] = next(kind.__name__ for kind in CONTAINERS if isinstance(container, kind))
+                kind = next(kind.__name__ for kind in CONTAINERS if isinstance(container, kind))
+                changed[name] = self._reach.kinds.get(name, kind)
         for holder, members in self._holders:
             now = holder.members()
             if now.keys() == members.keys() and all(map(is_, now.values(), members.values())):
@@ -144,11 +190,20 @@ class Snapshot:
                     label = holder.label(name)
                     changed[label] = self._reach.kinds.get(label, holder.kind)
         changed |= {name: "variable" for name, cell, value in self._cells if not _same(contents(cell), value)}
+        changed |= {name: "cache" for name, cache, info in self._caches if _filled(cache.cache_info(), info)}
         for name, tensor in self.tensors.items():
             held = self._held[name]
-            if not (trusting and held.untouched(tensor)) and not held.same(tensor):
+            if not (believed and believed(name) and held.untouched(tensor)) and not held.same(tensor):
                 changed[name] = self._reach.kinds[name]
-        return changed
+            if tensor.requires_grad != held.requires_grad and tensor.is_leaf:
+                changed[_flag(name)] = "requires_grad"
+        return self._made(changed) if self._reach.lazy else changed
+
+    def _made(self, changed: dict[str, str]) -> dict[str, str]:
+        """With all that is another of a module whose lazy parameters have got their values since."""
+        made = [name for name, tensor in self._reach.lazy if not is_lazy(tensor)]
+        owners = {_owner(name) for name in made}
+        return {n: "lazy" if _owner(n) in owners else kind for n, kind in changed.items()} | dict.fromkeys(made, "lazy")
 
     def moved_streams(self) -> list[str]:
         """Names of the random streams that do not stand where they stood."""
@@ -161,6 +216,10 @@ class Snapshot:
     def moved_context(self) -> list[str]:
         """Names of the context variables (`contextvars`) that stand for something else, or for nothing any more."""
         return [variable.name for variable in self._moved_variables()]
+
+    def unset_context(self) -> set[str]:
+        """Names of the context variables that stood for nothing: what has been set since cannot be unset."""
+        return {variable.name for variable, value in self._context.items() if value is ABSENT}
 
     def _moved_variables(self) -> list[contextvars.ContextVar]:
         return [v for v, value in self._context.items() if not _same(v.get(ABSENT), value)]
@@ -178,8 +237,10 @@ class Snapshot:
         now: dict[str, object] = dict(self.tensors)
         for holder, _ in self._holders:
             now.update((holder.label(name), value) for name, value in holder.members().items())
+        now.update((name, type(module)) for name, module, _ in self._classes)
         now.update((name, container) for name, container, _ in self._containers)
         now.update((name, contents(cell)) for name, cell, _ in self._cells)
+        now.update((name, cache.cache_info().currsize) for name, cache, _ in self._caches)
         now.update((stream.name, stream.read()) for stream, _ in self._streams if stream.name in names)
         now.update((name, position) for name, (position, _) in _switches().items())
         return {name: _copied(now.get(name, ABSENT)) for name in names}
@@ -190,7 +251,9 @@ class Snapshot:
         for holder, members in self._holders:
             before.update((holder.label(n), v) for n, v in members.items() if holder.label(n) not in self.tensors)
         before.update((name, value) for name, _, value in self._cells if name not in self.tensors)
+        before.update((name, own) for name, _, own in self._classes)
         before.update((name, members) for name, _, members in self._containers)
+        before.update((name, info.currsize) for name, _, info in self._caches)
         before.update((stream.name, state) for stream, state in self._streams)
         before.update((name, position) for name, (position, _) in self._switches.items())
         empty = {
@@ -206,31 +269,35 @@ class Snapshot:
         for name, tensor in self.tensors.items():
             if name in names:
                 looks[name] = functools.partial(_fingerprint, tensor)
+        looks |= {name: functools.partial(is_lazy, tensor) for name, tensor in self._reach.lazy if name in names}
         for holder, members in self._holders:
             for name in members.keys() | {n for n in holder.members()}:
                 if holder.label(name) in names and holder.label(name) not in looks:
                     looks[holder.label(name)] = functools.partial(_binding, holder.mapping, name)
+        for name, module, _ in self._classes:
+            if name in names:
+                looks[name] = functools.partial(type, module)
         for name, container, _ in self._containers:
             if name in names:
                 looks[name] = functools.partial(_members, container)
         for name, cell, _ in self._cells:
             if name in names and name not in looks:
                 looks[name] = functools.partial(lambda cell: id(contents(cell)), cell)
+        for name, cache, _ in self._caches:
+            if name in names:
+                looks[name] = functools.partial(lambda cache: cache.cache_info().misses, cache)
         for stream, _ in self._streams:
             if stream.name in names:
                 looks[stream.name] = functools.partial(_position, stream)
         return looks
 
-    def holding_graphs(self, names: Collection[str]) -> set[str]:
-        """Which of the named containers, attributes and variables hold a tensor with a history."""
+    def holding_graphs(self, names: Collection[str]) -> dict[str, list[torch.Tensor]]:
+        """Which of the named containers, attributes and variables hold tensors with a history, and these."""
         now = {holder.label(n): v for holder, _ in self._holders for n, v in holder.members().items()}
         now |= {name: container for name, container, _ in self._containers}
         now |= {name: contents(cell) for name, cell, _ in self._cells}
-        return {
-            name
-            for name in names
-            if any(isinstance(t, torch.Tensor) and t.grad_fn is not None for t in tree_leaves(now.get(name)))
-        }
+        held = {name: [t for t in tree_leaves(now.get(name)) if _has_history(t)] for name in names}
+        return {name: tensors for name, tensors in held.items() if tensors}
 
     def _bearers_of_grads(self) -> list[torch.Tensor]:
         """Where a backward may write: reachable leaves, and those behind a captured tensor with a history."""
@@ -247,6 +314,7 @@ class Snapshot:
         return list({id(tensor): tensor for tensor in bearers}.values())
 
 
+_LAZY = UninitializedBuffer, UninitializedParameter
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -270,7 +338,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(*(t.resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8) for t in (a, b)))
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class _Held:
     """What a tensor was: its memory, a copy of its values, or their digest alone, and its flag.
 
@@ -282,11 +350,12 @@ class _Held:
     digest: torch.Tensor | None
     version: int
     requires_grad: bool
+    kind: type
 
     @classmethod
     def of(cls, tensor: torch.Tensor, copied: bool) -> _Held:
         copy, digest = (tensor.detach().clone(), None) if copied else (None, digest_of(tensor))
-        return cls(tensor.data, copy, digest, _version(tensor), tensor.requires_grad)
+        return cls(tensor.data, copy, digest, _version(tensor), tensor.requires_grad, type(tensor))
 
     def same(self, tensor: torch.Tensor) -> bool:
         if self.copy is not None:
@@ -305,7 +374,9 @@ class _Held:
         return _version(tensor) == self.version and tensor.data_ptr() == self.memory.data_ptr()
 
     def put_back(self, tensor: torch.Tensor) -> None:
-        """The tensor's own memory, shape, values and `requires_grad`, whatever was done to it in place."""
+        """The tensor's own memory, shape and values, whatever was done to it in place."""
+        if is_lazy(tensor):  # it has been put back to where it had no values
+            tensor.__class__ = self.kind
         memory, strided = self.memory, tensor.layout is torch.strided
         if strided and any(getattr(tensor, m)() != getattr(memory, m)() for m in ("data_ptr", "size", "stride")):
             tensor.data = memory
@@ -313,8 +384,22 @@ class _Held:
             memory.copy_(self.copy)
         if tensor.requires_grad and not self.requires_grad and not tensor.is_leaf:  # became part of a graph by a write
             (tensor if tensor._base is None else tensor._base).detach_()
+
+    def put_flag_back(self, tensor: torch.Tensor) -> None:
         if tensor.is_leaf and tensor.requires_grad != self.requires_grad:
             tensor.requires_grad_(self.requires_grad)
+
+
+def _has_history(value) -> bool:
+    return isinstance(value, torch.Tensor) and value.grad_fn is not None
+
+
+def _owner(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _flag(name: str) -> str:
+    return f"{name}.requires_grad"
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -377,6 +462,11 @@ def _same(now, before) -> bool:
     return repr(now) == repr(before) if isinstance(now, float | complex) else now == before
 
 
+def _filled(now, before) -> bool:
+    """Has a cache been given something to hold? Hits change nothing."""
+    return bool(now.maxsize != 0 and (now.currsize, now.misses) != (before.currsize, before.misses))
+
+
 def _is_empty(container) -> bool:
     return not container if type(container) in PYTHONS_OWN else not members_of(container)
 
@@ -396,7 +486,18 @@ def _same_members(container, members) -> bool:
 
 def _refill(container, members) -> None:
     if not _same_members(container, members):  # else leave it alone: the caller may be iterating over it
-        fill(container, members)
+        fill(container, _living(members))
+
+
+def _living(members):
+    """Without what a weak dictionary or set held, and is gone."""
+    if isinstance(members, dict):
+        return {key: value for key, value in members.items() if not (_is_gone(key) or _is_gone(value))}
+    return {m for m in members if not _is_gone(m)} if isinstance(members, set) else members
+
+
+def _is_gone(member) -> bool:
+    return isinstance(member, weakref.ref) and member() is None
 
 
 def _reassign(holder: Holder, members: dict, keep: Collection[str]) -> None:
@@ -404,7 +505,9 @@ def _reassign(holder: Holder, members: dict, keep: Collection[str]) -> None:
     if holder.names is None and isinstance(holder.mapping, dict) and not keep:
         _refill(holder.mapping, members)  # in their old order too
         return
-    for name in (now.keys() | members.keys()) - {n for n in now if keep and holder.label(n) in keep}:
+    for name in now.keys() | members.keys():
+        if keep and holder.label(name) in keep:
+            continue
         value = members.get(name, ABSENT)
         if _same(now.get(name, ABSENT), value):
             continue
@@ -470,7 +573,7 @@ def _entries(value) -> list[tuple] | None:
         value = None if isinstance(value, FunctionType) else attributes_of(value)
     if value is None or isinstance(value, set):
         return None
-    members = value if isinstance(value, tuple) else members_of(value)
+    members = value if isinstance(value, tuple) else dict(value) if isinstance(value, Slots) else members_of(value)
     return list(members.items()) if isinstance(members, dict) else [(member,) for member in members]
 
 

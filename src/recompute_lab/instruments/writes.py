@@ -20,10 +20,11 @@ class Write:
     """One thing that a forward leaves behind.
 
     `kind` is "buffer", "parameter", "argument", "tensor", "attribute", "class attribute", "global", "variable" (of a
-    closure), "list", "dict", "set", "deque", "NumPy array", "random stream", or "switch" (of torch: grad mode, threads,
-    determinism, default dtype). `told` says what became of it. `read` is True where a
-    forward that finds it changed computes another output or other gradients. `repeated_by` names the implementations
-    under which it ends up otherwise than in the plain run, as what happens twice may.
+    closure), "environment variable", "cache" (of functools), "list", "dict", "set", "deque", "NumPy array",
+    "requires_grad", "random stream", or "switch" (of torch: grad mode, threads, determinism, default dtype). `told`
+    says what became of it. `read` is True where a forward that finds it changed computes another output or other
+    gradients. `repeated_by` names the implementations under which it ends up otherwise than in the plain run, as what
+    happens twice may.
     """
 
     kind: str

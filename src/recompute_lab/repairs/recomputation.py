@@ -26,6 +26,8 @@ class _Announce:
 
     def __exit__(self, *error) -> None:
         _here.depth -= 1
+        if not _here.depth:  # nothing is left behind
+            del _here.depth
 
 
 def announced() -> tuple[AbstractContextManager, AbstractContextManager]:

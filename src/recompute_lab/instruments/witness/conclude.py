@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 
 from recompute_lab.instruments.checkpointing import Mismatch
 from recompute_lab.instruments.gradients import ROUNDING
-from recompute_lab.instruments.reach import ABSENT
-from recompute_lab.instruments.state import Snapshot, equal_values
+from recompute_lab.instruments.reach import WEAK
 from recompute_lab.instruments.witness import reentrant, words
 from recompute_lab.instruments.witness.locate import begins, codes_of, mention
 from recompute_lab.instruments.witness.proof import Item, Proof
@@ -16,23 +16,6 @@ from recompute_lab.instruments.witness.trace import Read, Trace, place
 
 _NON_REENTRANT = ("non-reentrant",)
 Judged = tuple[str, Cause]  # what comes of a cause: a verdict
-
-
-def differences(before: Snapshot, trusting: bool = False) -> dict[str, str]:
-    """What is otherwise than it was, by name, with its kind."""
-    found = before.changed_kinds(trusting)
-    found |= {name: "random stream" for name in before.moved_streams()}
-    found |= {name: "switch" for name in before.moved_switches()}
-    return found | {name: "context variable" for name in before.moved_context()}
-
-
-def written_anew(found: Snapshot) -> dict[str, str]:
-    """What differs in value: who assigns an equal tuple or tensor once more has changed nothing."""
-    if not (differs := differences(found, trusting=True)):
-        return {}
-    now, before = found.values_now(differs), found.values_before(differs)
-    # Of a context variable no value is known.
-    return {n: kind for n, kind in differs.items() if now[n] is ABSENT or not equal_values(now[n], before[n])}
 
 
 def items_of(differs: dict[str, str]) -> list[Item]:
@@ -97,17 +80,22 @@ def report_of(call) -> Report:
     twice = [(SIDE_EFFECT, cause) for cause in _twice(call, proof, proof.causes if broken else [])]
     causes += twice
     # The reentrant implementation does not ask what was saved: to it, another rounding is all there is.
-    off = matters and (proof.off is None or proof.off > ROUNDING)
-    shared = SILENT if off or (parted and not right) else SIDE_EFFECT if twice else REPLAYABLE
-    if _own_error(call):
+    off = matters and not proof.same_output and (proof.off is None or proof.off > ROUNDING)
+    again = twice or _lasting(proof.rewritten)
+    shared = SILENT if off or (parted and not right) else SIDE_EFFECT if again else REPLAYABLE
+    if _own_error(call) or (off and not proof.same_shapes):  # the gradients that arrive fit the forward's outputs
         shared = LOUD
-    only = reentrant.causes(call.hints) + _collected(call, proof)
+    only = (
+        reentrant.causes(call.hints)
+        + _collected(call, proof)
+        + (_late(call, proof, [c for _, c in causes]) if shared == SIDE_EFFECT else [])
+    )
     report = Report(
         call.label,
         reentrant=max([shared, *(v for v, _ in only)], key=severity),
         non_reentrant=LOUD if call.raised else max([verdict, *(v for v, _ in causes)], key=severity),
         causes=[cause for _, cause in causes + only],
-        effect=_effect(call, proof, parted),
+        effect=_effect(call, proof, parted if broken or shared == SILENT else None),
         notes=_notes(call, proof),
         watched=True,
     )
@@ -147,8 +135,8 @@ def _twice(call, proof: Proof, told: list[Item]) -> list[Cause]:
     named = {name for item in told for name in item.names}
     written = {
         name: kind
-        for name, kind in call.again.items()
-        if name not in named and kind != "random stream" and (name in proof.written or proof.matters is None)
+        for name, kind in _lasting(call.again).items()
+        if name not in named and (name in proof.written or proof.matters is None)
     }
     found = []
     for item in items_of(written):
@@ -163,12 +151,36 @@ def _twice(call, proof: Proof, told: list[Item]) -> list[Cause]:
     return found
 
 
+def _lasting(kinds: dict[str, str]) -> dict[str, str]:
+    """Without random streams: that one has moved on is no harm in itself."""
+    return {name: kind for name, kind in kinds.items() if kind != "random stream"}
+
+
+def _late(call, proof: Proof, causes: list[Cause]) -> list[Judged]:
+    """What the forward writes after its last saved tensor: early stop does not come there, reentrant does."""
+    written = _lasting({n: k for n, k in proof.rewritten.items() if n in proof.written and n not in call.again})
+    found = []
+    for item in items_of(written):
+        names = sorted(item.names)
+        if item.label not in {cause.name for cause in causes}:
+            _, repair = words.written_twice(item.group, names)
+            told = (
+                f"written after the last saved tensor, before which early stop ends; not reentrant: {words.few(names)}."
+            )
+            cause = Cause(item.label, _where(call, proof, names), True, told, repair, item.group[0], ("reentrant",))
+            found.append((SIDE_EFFECT, cause))
+    return found
+
+
 def _left_open(call, proof: Proof) -> list[Cause]:
-    """What a whole forward puts back at its end, to which early stop does not come."""
+    """What a whole forward puts back at its end, to which early stop does not come.
+
+    Not what a weak dictionary holds for as long as the forward runs: that goes by itself.
+    """
     if proof.matters is None or call.recomputation.ended != "stopped early":
         return []
     written = proof.written.keys() | proof.written_there.keys()
-    left = {name: kind for name, kind in call.again.items() if name not in written and kind != "random stream"}
+    left = {name: kind for name, kind in _lasting(call.again).items() if name not in written and kind != WEAK}
     found = []
     for item in items_of(left):
         told = "the forward puts it back before it ends; early stop leaves the segment earlier, with it changed."
@@ -179,8 +191,11 @@ def _left_open(call, proof: Proof) -> list[Cause]:
 
 
 def _collected(call, proof: Proof) -> list[Judged]:
-    """Tensors with a history that the forward leaves somewhere: under reentrant they have none."""
-    kept = sorted(proof.graphs)
+    """Tensors with a history that the forward leaves somewhere, and that are made use of: under reentrant they have
+    none.
+    """
+    used = {n for n, inside in proof.graphs.items() if call.uses.get(n, math.inf) > inside}
+    kept = sorted(used | proof.built_on)
     if not kept:
         return []
     told = "reentrant runs the forward without a graph: a loss made of what is collected here reaches no parameter."
@@ -214,10 +229,10 @@ def _protocol(call) -> list[Judged]:
             "a backward reads ctx.saved_tensors twice: each recomputed tensor is handed out once.",
             "read ctx.saved_tensors once, into variables.",
         )
-    if overwritten := _overwritten(call):
+    if changed := call.hints.overwritten:
         add(
             SILENT,
-            f"{words.few(overwritten)} instead of save_for_backward",
+            f"{words.few(changed)} instead of save_for_backward",
             "",
             False,
             "an attribute of ctx is not recomputed: backward reads the memory as its last writer has left it.",
@@ -234,13 +249,6 @@ def _protocol(call) -> list[Judged]:
             "autocast(..., cache_enabled=False), or one autocast block per segment.",
         )
     return found
-
-
-def _overwritten(call) -> list[str]:
-    """Tensors kept on ctx whose memory is that of a reachable tensor which has been written to since."""
-    changed = call.differs | call.again
-    memory = {t.untyped_storage().data_ptr() for name, t in call.before.tensors.items() if name in changed}
-    return [name for name, pointer in call.hints.on_ctx.items() if pointer in memory]
 
 
 def _handler(call) -> str:

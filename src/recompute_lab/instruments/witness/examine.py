@@ -37,6 +37,7 @@ from recompute_lab.instruments.witness.watch import Witness, name_of
 from recompute_lab.instruments.witness.words import is_torchs_stream
 
 _TRIES = 6  # where a draw decides, one replay may be right by luck
+_MOST_TRIES = 12  # as long as no draw has been seen to do harm
 _MOST_RUNS = 8  # of the segment in one backward; a recomputation that starts itself again would never end
 _ONLY = {"reentrant": ("reentrant",), "non-reentrant": ("non-reentrant",)}
 
@@ -169,8 +170,12 @@ def _again(found: dict[str, _Tried], report: Report, segment, args, kwargs, loss
     """
     by_luck = False
     with kept(process_streams()):
-        for seed in range(_TRIES):
+        for seed in range(_MOST_TRIES):
+            if seed >= _TRIES and severity(found["non-reentrant"].verdict) > severity(SIDE_EFFECT):
+                break
             seed_everything(seed)
+            if not _forward_alone(segment, args, kwargs)[0]:  # this draw leaves out all that needs a gradient
+                continue
             plain = _plain(segment, args, kwargs, loss, between)
             for name, strategy in (("non-reentrant", NON_REENTRANT), ("reentrant", BOUNDED_REENTRANT)):
                 tried, before = _tried(strategy, plain, segment, args, kwargs, loss, between), found[name].verdict
@@ -267,10 +272,10 @@ def _effects(found: dict[str, _Tried]) -> list[str]:
             text = str(kind) if kind.kind != "other" else f"raises {type(result.raised).__name__}"
             said.append(f"{name}: {text}")
         elif tried.verdict == SILENT:
-            text = f"gradients off by up to {result.worst:.1e} of their size"
-            if result.missing:
-                text = f"no gradient for {len(result.missing)}: {', '.join(result.missing[:2])}; " + text
-            said.append(f"{name}: {text}")
+            found = [f"no gradient for {len(result.missing)}: {', '.join(result.missing[:2])}"] * bool(result.missing)
+            if result.worst or not result.missing:
+                found.append(f"gradients off by up to {result.worst:.1e} of their size")
+            said.append(f"{name}: {'; '.join(found)}")
         elif tried.verdict == SIDE_EFFECT:
             said.append(f"{name}: gradients right; differs: {', '.join(result.changed[:3])}")
     return said

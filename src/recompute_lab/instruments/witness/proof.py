@@ -20,9 +20,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from recompute_lab.instruments.digest import digest_of
 from recompute_lab.instruments.gradients import ROUNDING
 from recompute_lab.instruments.isolation import tensors_in
-from recompute_lab.instruments.state import Snapshot
+from recompute_lab.instruments.reach import ABSENT
+from recompute_lab.instruments.state import Snapshot, equal_values
 from recompute_lab.instruments.witness import words
 from recompute_lab.instruments.witness.locate import first_writes
+from recompute_lab.instruments.witness.reentrant import nodes_behind, uses
 from recompute_lab.instruments.witness.trace import Trace, Tracer
 
 _SECONDS = 10.0  # for one proof; a step of the user's is waiting
@@ -62,7 +64,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a run did and gave, to be compared: operators, routes, and its outputs.
+    """What a run did and gave, to be compared: operators, routes, how many tensors it saved, and its outputs.
 
     Not what Python read: a number that is read and changes none of these does no harm (BatchNorm's own counter, say).
     """
@@ -70,19 +72,40 @@ class Signature:
     operators: list[tuple]
     indices: list[tuple[int, float]]
     outputs: list[Output]
+    saved: int
     ended: str = "returned"
 
     @classmethod
-    def of(cls, trace: Trace, outputs: list[Output]) -> Signature:
-        return cls([entry[_CODE] for entry in trace.operators], trace.index_values(), outputs, trace.ended)
+    def of(cls, trace: Trace, outputs: list[Output], saved: int) -> Signature:
+        return cls([entry[_CODE] for entry in trace.operators], trace.index_values(), outputs, saved, trace.ended)
 
     def is_close(self, other: Signature) -> bool:
         """The same but for rounding in the outputs."""
-        return (
-            (self.operators, self.indices, self.ended) == (other.operators, other.indices, other.ended)
-            and len(self.outputs) == len(other.outputs)
-            and all(map(Output.is_close, self.outputs, other.outputs))
+        mine = self.operators, self.indices, self.saved, self.ended
+        return mine == (other.operators, other.indices, other.saved, other.ended) and _close(
+            self.outputs, other.outputs
         )
+
+
+def _close(outputs: list[Output], others: list[Output]) -> bool:
+    return len(outputs) == len(others) and all(map(Output.is_close, outputs, others))
+
+
+def differences(before: Snapshot, believed: Callable[[str], bool] | None = None) -> dict[str, str]:
+    """What is otherwise than it was, by name, with its kind."""
+    found = before.changed_kinds(believed)
+    found |= {name: "random stream" for name in before.moved_streams()}
+    found |= {name: "switch" for name in before.moved_switches()}
+    return found | {name: "context variable" for name in before.moved_context()}
+
+
+def written_anew(found: Snapshot, believed: Callable[[str], bool] | None = None) -> dict[str, str]:
+    """What differs in value: who assigns an equal tuple or tensor once more has changed nothing."""
+    if not (differs := differences(found, believed)):
+        return {}
+    now, before = found.values_now(differs), found.values_before(differs)
+    # Of a context variable no value is known.
+    return {n: kind for n, kind in differs.items() if now[n] is ABSENT or not equal_values(now[n], before[n])}
 
 
 @dataclass
@@ -105,9 +128,13 @@ class Proof:
     that was not tried. `causes` is the smallest set found, and `proven` says whether undoing it is enough; of those in
     `untried` it is not known whether they are needed. `repeatable` is False where two runs from one state differ,
     `kernels` True where they no longer do with deterministic kernels. `written` names what a forward changes, with its
-    kind, `written_there` what it changes in the recomputation's world, `lines` where it does, `graphs` which of it
-    holds a tensor with a history. `off` is the relative difference of the outputs, `runs` how often the segment ran,
-    `unfinished` a sentence on what was not tried.
+    kind, `written_there` what it changes in the recomputation's world, `lines` where it does. `graphs` names which of
+    it holds a tensor with a history, and how often the segment itself goes on to use that; `built_on` which of these
+    the next run builds on. `off` is the relative difference of the outputs, `runs` how often the segment ran,
+    `unfinished` a sentence on what was not tried. `same_output` is True where the segment, run in the recomputation's
+    world, returns what the forward did, up to rounding, `same_shapes` where at least the shapes are the same.
+    `rewritten` names what it then leaves with another value than it finds: it is run to its end, as the reentrant
+    implementation runs it.
     """
 
     matters: bool | None = None
@@ -118,7 +145,11 @@ class Proof:
     kernels: bool = False
     written: dict[str, str] = field(default_factory=dict)
     written_there: dict[str, str] = field(default_factory=dict)
-    graphs: set[str] = field(default_factory=set)
+    rewritten: dict[str, str] = field(default_factory=dict)
+    same_output: bool | None = None
+    same_shapes: bool = True
+    graphs: dict[str, float] = field(default_factory=dict)
+    built_on: set[str] = field(default_factory=set)
     lines: dict[str, str] = field(default_factory=dict)
     off: float | None = None
     runs: int = 0
@@ -129,7 +160,7 @@ class Laboratory:
     """Runs a segment in the world of its forward, in that of its recomputation, and in mixtures of the two.
 
     `forward` and `recomputation` are snapshots; `surroundings` gives a context manager with the autocast and device of
-    the forward. Whatever is run, afterwards the state is what it was.
+    the forward, `context` the values of its context variables. Whatever is run, afterwards the state is what it was.
     """
 
     def __init__(
@@ -143,14 +174,19 @@ class Laboratory:
         reference: Signature,
         seconds: float = _SECONDS,
         most_bytes: float = math.inf,
+        context: contextvars.Context | None = None,
     ):
         self.segment, self.args, self.kwargs = segment, args, kwargs
         self.forward, self.recomputation = forward, recomputation
         self.surroundings, self.reference = surroundings, reference
         self._most_bytes = most_bytes
         self._until = time.monotonic() + seconds
-        self._context = contextvars.copy_context()  # a variable that is not set cannot be unset, but by leaving one
+        # Two of them: a variable that was not set cannot be unset, but by leaving one.
+        self._there = contextvars.copy_context()
+        self._context = self._there if context is None else context  # an empty one is false
+        self._unset = forward.unset_context()
         self._plain_output: list[torch.Tensor] = []
+        self._raised = ""
         self.proof = Proof()
 
     def prove(self, items: list[Item]) -> Proof:
@@ -162,6 +198,7 @@ class Laboratory:
             if restored != self.reference and (not items or restored.is_close(self.reference)):
                 self._not_repeatable()
             proof.matters = not self._same(restored)
+            self._compare_outputs(restored)
             if items and not proof.matters:
                 self._undo(items)
                 if proof.proven and not self._expect_repeats(restored, 1):
@@ -172,11 +209,18 @@ class Laboratory:
             now.restore()
         return proof
 
+    def _compare_outputs(self, run: Signature) -> None:
+        self.proof.same_output = _close(run.outputs, self.reference.outputs)
+        shapes, expected = ([output.shape for output in s.outputs] for s in (run, self.reference))
+        self.proof.same_shapes = shapes == expected
+
     def _undo(self, items: list[Item]) -> None:
         """With everything as the recomputation found it; then the smallest set that has to be undone."""
         everything = frozenset().union(*(item.names for item in items))
-        self.proof.matters = not self._same(self._run(everything, compare=True))
-        self.proof.causes = self._smallest(items) if self.proof.matters else []
+        found = self._run(everything, compare=True)
+        self.proof.matters = not self._same(found)
+        self._compare_outputs(found)
+        self.proof.causes = self._harmful(self._smallest(items)) if self.proof.matters else []
         self.proof.proven = self.proof.matters
 
     def _expect_repeats(self, first: Signature, times: int) -> bool:
@@ -206,6 +250,23 @@ class Laboratory:
             self.forward.set_switch("determinism", mode)
             torch.set_deterministic_debug_mode(mode)
 
+    def without_recording(self) -> str:
+        """What comes of a forward under `no_grad`, as reentrant runs it: the error it raises, "other" where it returns
+        something else, "" where it returns the same, or where two recorded forwards do not.
+        """
+        now = self._state()
+        try:
+            if not self._same(self._run(frozenset())):
+                return ""
+            unrecorded = self._run(frozenset(), recorded=False)
+        except _OutOfTime:
+            return ""
+        finally:
+            now.restore()
+        if unrecorded.ended != "returned":
+            return self._raised
+        return "" if _close(unrecorded.outputs, self.reference.outputs) else "other"
+
     def lines(self, names: list[str]) -> dict[str, str]:
         """Where a forward writes each of `names`: "file.py:12"."""
         return self._context.copy().run(self._lines, names)
@@ -213,9 +274,9 @@ class Laboratory:
     def _lines(self, names: list[str]) -> dict[str, str]:
         now = self._state()
         try:
-            self.forward.restore()
+            self.forward.restore(aside=True)
             looks = self._state().fingerprints(names)
-            return first_writes(lambda: self._call(Trace()), looks)
+            return first_writes(lambda: self._call(Trace(), [0]), looks)
         finally:
             now.restore()
 
@@ -251,35 +312,60 @@ class Laboratory:
                 todo += [group[half:], group[:half]]
         return needed
 
+    def _harmful(self, causes: list[Item]) -> list[Item]:
+        """Without those that change which operators run, and nothing that is returned or saved; all, if all do."""
+        try:
+            rest = [item for item in causes if len(causes) > 1 and not self._same_results(self._run(item.names))]
+            left = frozenset().union(*(item.names for item in causes if item not in rest))
+            return rest if rest and self._same_results(self._run(left)) else causes
+        except _OutOfTime:
+            return causes
+
+    def _same_results(self, run: Signature) -> bool:
+        mine = self.reference
+        return (run.saved, run.ended) == (mine.saved, mine.ended) and _close(run.outputs, mine.outputs)
+
     def _same(self, run: Signature) -> bool:
         """As the forward; up to rounding where no two runs agree to the last bit."""
         return run == self.reference or (not self.proof.repeatable and run.is_close(self.reference))
 
-    def _run(self, left: frozenset[str], watch: bool = False, compare: bool = False) -> Signature:
+    def _run(
+        self, left: frozenset[str], watch: bool = False, compare: bool = False, recorded: bool = True
+    ) -> Signature:
         """One run from the forward's world, in which `left` is as the recomputation found it."""
         if time.monotonic() > self._until:
             raise _OutOfTime
         self.proof.runs += 1
-        return self._context.copy().run(self._run_there, left, watch, compare)
+        context = self._there if left & self.recomputation.unset_context() else self._context
+        return context.copy().run(self._run_there, left, watch, compare, recorded)
 
-    def _run_there(self, left: frozenset[str], watch: bool, compare: bool) -> Signature:
-        self.recomputation.restore()
-        self.forward.restore(keep=left)
-        trace = Trace()
-        output = self._call(trace)
+    def _run_there(self, left: frozenset[str], watch: bool, compare: bool, recorded: bool) -> Signature:
+        self.recomputation.restore(keep=self._unset - left)
+        self.forward.restore(keep=left, aside=True)
+        kept = self.recomputation.holding_graphs(self.proof.graphs) if compare else {}
+        trace, saved = Trace(), [0]
+        output = self._call(trace, saved, recorded)
         if watch:
             self.proof.written = self.forward.changed_kinds()
             self.proof.written |= {name: "random stream" for name in self.forward.moved_streams()}
-            self.proof.graphs = self.forward.holding_graphs(self.proof.written)
+            held = self.forward.holding_graphs(self.proof.written)
+            self.proof.graphs = {name: max(uses(tensors, output, inner=True)) for name, tensors in held.items()}
             self._plain_output = [t.detach().clone() for t in output]
         if compare:
             self.proof.written_there = self.recomputation.changed_kinds()
+            nodes = nodes_behind(output)
+            self.proof.built_on = {name for name, found in kept.items() if any(t.grad_fn in nodes for t in found)}
+            self.proof.rewritten = written_anew(self.recomputation)
             self.proof.off = _off(self._plain_output, output)
-        return Signature.of(trace, list(map(Output.of, output)))
+        return Signature.of(trace, list(map(Output.of, output)), saved[0])
 
-    def _call(self, trace: Trace) -> list[torch.Tensor]:
+    def _call(self, trace: Trace, saved: list[int], recorded: bool = True) -> list[torch.Tensor]:
+        def counted(tensor: torch.Tensor) -> torch.Tensor:
+            saved[0] += 1
+            return tensor.detach()
+
         # Only the innermost hooks are asked: a checkpoint in whose recomputation this may be counts none of it.
-        with saved_tensors_hooks(lambda t: t.detach(), lambda t: t), torch.enable_grad(), self.surroundings():
+        with saved_tensors_hooks(counted, lambda t: t), torch.set_grad_enabled(recorded), self.surroundings():
             try:
                 with Tracer(trace):
                     output = self.segment(*self.args, **self.kwargs)
@@ -287,6 +373,7 @@ class Laboratory:
                 return tensors_in(output)
             except Exception as error:
                 trace.ended = type(error).__name__
+                self._raised = " ".join(f"{trace.ended}: {error}".split())
                 return []
 
 

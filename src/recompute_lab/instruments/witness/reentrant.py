@@ -6,19 +6,23 @@ backward it runs again and calls `backward` within backward.
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from types import FrameType
+from types import CodeType, FrameType
 
 import torch
 
+from recompute_lab.instruments.digest import digest_of
 from recompute_lab.instruments.isolation import tensors_in
 from recompute_lab.instruments.state import Snapshot
 from recompute_lab.instruments.witness.report import Cause
 
 _ONLY = ("reentrant",)
 _MOST_NODES = 20_000
+_ASKING = frozenset(("is_grad_enabled", "requires_grad", "grad_fn", "register_hook", "retain_grad"))
 
 
 @dataclass
@@ -34,8 +38,10 @@ class Hints:
     outputs_without_grad: int = 0
     outputs_with_grad: int = 0
     nested_outputs: int = 0
-    on_ctx: dict[str, int] = field(default_factory=dict)  # with the address of the memory
+    overwritten: set[str] = field(default_factory=set)  # of those in `on_ctx`, before the recomputation or after it
+    on_ctx: dict[str, tuple] = field(default_factory=dict)  # a reference to the tensor, and its digest
     grad_api: str = ""
+    unrecorded: str = ""  # what comes of a forward under no_grad, where its code asks
     other_thread: bool = False
 
 
@@ -74,10 +80,11 @@ def at_entry(state: Snapshot, args: tuple, kwargs: dict, device_context: bool, s
     return hints
 
 
-def at_exit(hints: Hints, output, args: tuple, state: Snapshot) -> None:
+def at_exit(hints: Hints, output, args: tuple, state: Snapshot, stops_gradients: bool) -> None:
     tensors = [t for t in tensors_in(output) if t.is_floating_point() or t.is_complex()]
     hints.outputs_with_grad = sum(t.requires_grad for t in tensors)
-    hints.outputs_without_grad = len(tensors) - hints.outputs_with_grad
+    if stops_gradients or not hints.outputs_with_grad:  # else nothing could have flown there anyway
+        hints.outputs_without_grad = len(tensors) - hints.outputs_with_grad
     top = output if isinstance(output, tuple) else (output,)
     shown = {id(t) for t in top if isinstance(t, torch.Tensor)}
     hints.nested_outputs = sum(t.requires_grad and id(t) not in shown for t in tensors)
@@ -87,18 +94,54 @@ def at_exit(hints: Hints, output, args: tuple, state: Snapshot) -> None:
         for name, t in state.tensors.items()
         if t.requires_grad and not t.is_leaf and id(t) in shown and id(t) not in given
     ]
-    hints.on_ctx = _tensors_on_ctx(tensors, {id(a.grad_fn) for a in tensors_in(args) if a.grad_fn is not None})
+    hints.on_ctx = _tensors_on_ctx(tensors, [a.grad_fn for a in tensors_in(args) if a.grad_fn is not None])
 
 
-def at_recomputation(hints: Hints, frame: FrameType | None) -> None:
-    """Was this backward asked for by `autograd.grad`, or for some inputs only?"""
+def asks_for_recording(state: Snapshot) -> bool:
+    """May code that the segment can reach do otherwise where no gradients are recorded?"""
+    return any(_asks(function.__code__) for function in state.functions)
+
+
+def _asks(code: CodeType) -> bool:
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return not _ASKING.isdisjoint(code.co_names) or any(map(_asks, inner))
+
+
+def at_recomputation(hints: Hints, frame: FrameType | None) -> list[torch.Tensor]:
+    """Was this backward asked for by `autograd.grad`, or for some inputs only? Returns the tensors that it began from;
+    none where that cannot be told, as in the threads in which the engine serves a GPU.
+    """
+    roots: list[torch.Tensor] = []
     while frame is not None:
         if frame.f_code.co_filename == torch.autograd.__file__:
             if frame.f_code.co_name == "grad":
                 hints.grad_api = "torch.autograd.grad"
             elif frame.f_code.co_name == "backward" and frame.f_locals.get("inputs"):
                 hints.grad_api = "backward(inputs=...)"
+            roots = roots or tensors_in(frame.f_locals.get("tensors") or frame.f_locals.get("outputs"))
         frame = frame.f_back
+    return roots
+
+
+def uses(tensors: list[torch.Tensor], outputs: list[torch.Tensor], inner: bool = False) -> list[float]:
+    """How often each of the tensors is used on the way to the outputs, and as one of them; infinite where the graph is
+    too large to be looked through.
+
+    With `inner`, also where it is an output itself: whatever becomes of that is no use of what was kept.
+    """
+    nodes = nodes_behind(outputs)
+    if len(nodes) >= _MOST_NODES:
+        return [math.inf] * len(tensors)
+    counts = Counter((t.grad_fn, t.output_nr) for t in outputs)
+    if inner:
+        counts = Counter(dict.fromkeys(counts, math.inf))
+    edges = [(t.grad_fn, t.output_nr) for t in tensors]
+    wanted = set(edges)
+    for node in nodes:
+        for edge in node.next_functions:
+            if edge in wanted:
+                counts[edge] += 1
+    return [counts[edge] for edge in edges]
 
 
 def causes(hints: Hints) -> list[tuple[str, Cause]]:
@@ -164,6 +207,20 @@ def causes(hints: Hints) -> list[tuple[str, Cause]]:
             "that takes its gradient for complete sees parts of it.",
             "use_reentrant=False, or act on the gradient after backward.",
         )
+    if hints.unrecorded == "other":
+        add(
+            "silent",
+            "grad mode (no_grad) decides what is computed",
+            "the forward gives another output where no gradients are recorded, as in reentrant's.",
+            "use_reentrant=False, or let nothing that is computed depend on torch.is_grad_enabled().",
+        )
+    elif hints.unrecorded:
+        add(
+            "loud",
+            f"without recording: {hints.unrecorded}",
+            "reentrant runs the forward without recording gradients (no_grad), and there it raises.",
+            "use_reentrant=False, or ask for requires_grad first.",
+        )
     if hints.grad_api:
         add(
             "loud",
@@ -189,20 +246,34 @@ def _has_grad_hooks(tensor: torch.Tensor) -> bool:
     return bool(tensor._backward_hooks) or bool(getattr(tensor, "_post_accumulate_grad_hooks", None))
 
 
-def _tensors_on_ctx(outputs: list[torch.Tensor], stop: set[int]) -> dict[str, int]:
+def look_at_ctx(hints: Hints) -> None:
+    """Note which tensors on a ctx hold other values than at the end of the forward: backward reads them as they are."""
+    for name, (reference, before) in hints.on_ctx.items():
+        tensor = reference()
+        digest = None if tensor is None else digest_of(tensor)
+        if digest is not None and not torch.equal(digest.nan_to_num(), before.nan_to_num()):
+            hints.overwritten.add(name)
+
+
+def _tensors_on_ctx(outputs: list[torch.Tensor], stop: Collection[Callable]) -> dict[str, tuple]:
     """Custom functions in the graph that keep a tensor as a plain attribute of their context."""
-    found: dict[str, int] = {}
-    todo: list[Callable] = [t.grad_fn for t in outputs if t.grad_fn is not None]
-    seen = set(stop)
-    while todo and len(seen) < _MOST_NODES:
-        node = todo.pop()
-        if node is None or id(node) in seen:
-            continue
-        seen.add(id(node))
+    found: dict[str, tuple] = {}
+    for node in nodes_behind(outputs, stop):
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             name = type(node).__name__.removesuffix("Backward")
             for attribute, value in vars(node).items():
                 if isinstance(value, torch.Tensor):
-                    found[f"{name}: ctx.{attribute}"] = value.untyped_storage().data_ptr()
-        todo += [following for following, _ in node.next_functions]
+                    found[f"{name}: ctx.{attribute}"] = weakref.ref(value), digest_of(value)
     return found
+
+
+def nodes_behind(outputs: list[torch.Tensor], stop: Collection[Callable] = ()) -> set[Callable]:
+    """The nodes of the graph that the outputs have come from, not beyond those in `stop`."""
+    todo = [t.grad_fn for t in outputs if t.grad_fn is not None]
+    nodes, stop = set(), set(stop)
+    while todo and len(nodes) < _MOST_NODES:
+        node = todo.pop()
+        if node not in nodes and node not in stop:
+            nodes.add(node)  # the node, not its id: that would be given to another one as soon as nobody holds it
+            todo += [following for following, _ in node.next_functions if following is not None]
+    return nodes

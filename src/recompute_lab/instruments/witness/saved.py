@@ -20,7 +20,7 @@ _OPAQUE = ("norm", "lstm", "gru", "rnn", "attention")
 _LARGEST = 1 << 22  # elements that are looked at; of a larger tensor, evenly spread ones
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Value:
     """Tells one tensor from another without keeping it: its products with three rows of fixed weights.
 

@@ -46,13 +46,15 @@ class Trace:
     """The log of one pass.
 
     `operators` has (name, shapes and dtypes of the results, code object, line) for each, `indices` a digest of each
-    tensor of whole numbers, by its operator's number: routes and masks are made of them. `ended` is "returned",
+    tensor of whole numbers, by its operator's number: routes and masks are made of them. `stops_gradients` says whether
+    something was detached, or computed without grad mode. `ended` is "returned",
     "stopped early", or the name of the exception that left the segment.
     """
 
     operators: list[tuple] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     indices: list[tuple[int, torch.Tensor]] = field(default_factory=list)
+    stops_gradients: bool = False
     ended: str = "running"
 
     def where(self, number: int) -> str:
@@ -90,6 +92,8 @@ class Tracer(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
+        if torch.compiler.is_dynamo_compiling():  # a graph is made of the segment's operators, not of these lines
+            return result
         name = getattr(function, "__name__", "?")
         # A property (shape, dtype, grad); or not the segment's: torch's own pack hook, a witness further in.
         if name == "__get__" or _is_machinery(sys._getframe(1).f_code.co_filename):
@@ -110,6 +114,8 @@ class Tracer(TorchFunctionMode):
 
     def _note(self, name: str, signature: tuple, *results: torch.Tensor) -> None:
         number = len(self.trace.operators)
+        if not torch.is_grad_enabled() or name.startswith("detach"):
+            self.trace.stops_gradients = True
         entry = name, signature, *line_outside_torch(sys._getframe(2))
         self.trace.operators.append(self._entries.setdefault(entry, entry))
         if name in _UNWRITTEN or name.endswith("_") and not name.endswith("__"):

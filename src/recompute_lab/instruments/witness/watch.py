@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import sys
 import threading
 import time
@@ -22,7 +23,15 @@ from recompute_lab.instruments.state import Snapshot
 from recompute_lab.instruments.witness import conclude, reentrant, words
 from recompute_lab.instruments.witness.casts import CastCounter, autocast_is_on
 from recompute_lab.instruments.witness.locate import begins
-from recompute_lab.instruments.witness.proof import Laboratory, Output, Proof, Signature, entered
+from recompute_lab.instruments.witness.proof import (
+    Laboratory,
+    Output,
+    Proof,
+    Signature,
+    differences,
+    entered,
+    written_anew,
+)
 from recompute_lab.instruments.witness.report import Report, worst
 from recompute_lab.instruments.witness.saved import Saved
 from recompute_lab.instruments.witness.trace import STOPPED, Trace, Tracer
@@ -38,8 +47,8 @@ class Call:
     """One checkpointed call that is watched: what it was given, and what both passes did.
 
     `differs` holds what the recomputation found otherwise than the forward had, by name, with its kind; `again` what
-    the recomputation changed; `replays` says whether torch's streams are replayed. Of a call whose passes are over only
-    the findings are kept.
+    the recomputation changed, `uses` how often a tensor with a history in the former is used on the way to the loss;
+    `replays` says whether torch's streams are replayed. Of a call whose passes are over only the findings are kept.
     """
 
     segment: Callable
@@ -52,7 +61,10 @@ class Call:
     recomputation: Trace = field(default_factory=Trace)
     saved: Saved = field(default_factory=Saved)
     outputs: list = field(default_factory=list)
+    number_saved: int = 0
+    uses: dict[str, float] = field(default_factory=dict)
     surroundings: Callable = entered
+    context: contextvars.Context | None = None
     differs: dict[str, str] = field(default_factory=dict)
     again: dict[str, str] = field(default_factory=dict)
     found: Snapshot | None = None
@@ -85,14 +97,15 @@ class Witness:
 
     `most_bytes` bounds the copies of tensors that are kept for each call between its two passes (64 MiB): of larger
     state it can be told that it changed, not proven that it is the cause. `prove=False` runs no experiments, which run
-    the segment some more times where the passes were found to differ; in a process group of several ranks none are
-    run, since they might communicate.
+    the segment some more times where the passes were found to differ, or once where its code asks for grad mode; in a
+    process group of several ranks none are run, since they might communicate.
     """
 
     def __init__(self, most_bytes: float = 64 << 20, prove: bool = True):
         self._most_bytes, self._prove = most_bytes, prove
         self._lock = threading.RLock()
         self._proofs: dict[tuple, list] = {}
+        self._unrecorded: dict[tuple, str] = {}
         self._captured = reentrant.Shared()
         self._reports: list[Report] = []  # and nothing else of a call: its input would be kept alive
 
@@ -132,6 +145,7 @@ class Witness:
             # A later backward may find more changed than the first did.
             if (call.proof is None or call.proof_of != call.differs.keys()) and conclude.is_suspicious(call):
                 call.proof, call.proof_of = self._proven(call), frozenset(call.differs)
+            call.hints.unrecorded = self._without_recording(call)
             report = conclude.report_of(call)
         except Exception as failed:  # a diagnosis must not end somebody's run
             report = Report(call.label, notes=[f"the witness failed: {type(failed).__name__}: {failed}"])
@@ -147,6 +161,26 @@ class Witness:
                 self._reports.append(report)
             self._reports[call.number] = report
 
+    def _may_run_again(self, call: Call) -> bool:
+        return self._prove and not _several_ranks() and call.before is not None and call.found is not None
+
+    def _laboratory(self, call: Call) -> Laboratory:
+        return Laboratory(
+            call.segment, call.args, call.kwargs, call.before, call.found, call.surroundings,
+            Signature.of(call.forward, call.outputs, call.number_saved), seconds=max(2.0, 40 * call.seconds),
+            most_bytes=self._most_bytes, context=call.context,
+        )  # fmt: skip
+
+    def _without_recording(self, call: Call) -> str:
+        """Tried once for each segment whose code asks whether gradients are recorded."""
+        if not self._may_run_again(call) or call.before.digested & (call.differs.keys() | call.again.keys()):
+            return ""
+        key = call.label, *(id(function.__code__) for function in call.before.functions)
+        if key not in self._unrecorded:
+            asks = reentrant.asks_for_recording(call.before)
+            self._unrecorded[key] = self._laboratory(call).without_recording() if asks else ""
+        return self._unrecorded[key]
+
     def _proven(self, call: Call) -> Proof | None:
         items = conclude.items_of(call.differs)
         parted = conclude.mismatch(call.forward, call.recomputation) is not None
@@ -155,15 +189,11 @@ class Witness:
             known = self._proofs.setdefault(key, [])
         if known and len(known) >= _MOST_PROOFS:
             return known[-1]
-        if not self._prove or _several_ranks() or call.before is None or call.found is None:
+        if not self._may_run_again(call):
             return None
         if call.before.digested & (call.differs.keys() | call.again.keys()):
             return Proof(unfinished="state larger than `most_bytes` differs, and cannot be put back")
-        laboratory = Laboratory(
-            call.segment, call.args, call.kwargs, call.before, call.found, call.surroundings,
-            Signature.of(call.forward, call.outputs), seconds=max(2.0, 40 * call.seconds),
-            most_bytes=self._most_bytes,
-        )  # fmt: skip
+        laboratory = self._laboratory(call)
         proof = laboratory.prove(items)
         causes = [name for item in proof.causes for name in sorted(item.names)]
         written = [
@@ -189,7 +219,7 @@ class _Forward:
         except Exception as failed:  # a lazy layer, say: a diagnosis must not end somebody's run
             call.unwatched = f"this call was not watched: {failed}"
             return
-        call.thread = threading.get_ident()
+        call.thread, call.context = threading.get_ident(), contextvars.copy_context()
         modes = [m for m in torch.overrides._get_current_function_mode_stack() if isinstance(m, DeviceContext)]
         autocast = autocast_now()
         call.surroundings = lambda: entered(autocast(), *modes[-1:])
@@ -209,11 +239,12 @@ class _Forward:
         call.casts = self._counter.casts if self._counter else None
         call.seconds = time.perf_counter() - self._began
         call.saved.forward_ended(call.frame)
+        call.number_saved = 0 if call.frame is None else len(call.frame.weak_holders)
         call.forward.ended = "returned" if kind is None else kind.__name__
         seen = _local(sys._getframe(1), "ret", among=("checkpoint", "_checkpoint_impl"))
         if seen is not None and kind is None:
             call.outputs = list(map(Output.of, tensors_in(seen[0])))
-            reentrant.at_exit(call.hints, seen[0], call.args, call.before)
+            reentrant.at_exit(call.hints, seen[0], call.args, call.before, call.forward.stops_gradients)
 
 
 class _Recomputation:
@@ -227,14 +258,18 @@ class _Recomputation:
         if call.unwatched:
             return
         call.recomputed += 1
-        call.differs = conclude.differences(call.before)
+        reentrant.look_at_ctx(call.hints)
+        call.differs = differences(call.before)
         call.found = call.before  # where nothing differs, it is the same state
         if call.differs:
             call.found = Snapshot.within(self._witness._most_bytes, call.segment, call.args, call.kwargs)
         if threading.get_ident() != call.thread:
             call.hints.other_thread = True
         if call.forward.ended != "running":  # a gradient that the segment takes for itself is none of the caller's
-            reentrant.at_recomputation(call.hints, sys._getframe(1))
+            roots = reentrant.at_recomputation(call.hints, sys._getframe(1))
+            if roots and call.differs:
+                held = call.before.holding_graphs(call.differs)
+                call.uses = {name: max(reentrant.uses(tensors, roots)) for name, tensors in held.items()}
         self._watch_the_comparison()
         self._groups = set() if call.frame is None else set(call.frame.recomp_counter)  # of earlier backwards
         call.recomputation = Trace()
@@ -248,11 +283,13 @@ class _Recomputation:
             self._witness._enter(call, Report(call.label, notes=[call.unwatched]))
             return
         self._modes.close()
+        reentrant.look_at_ctx(call.hints)
         if self._counter:
             call.casts_again = self._counter.casts - call.casts
         stopped = kind is not None and kind.__name__ == STOPPED
         call.recomputation.ended = "stopped early" if stopped else "returned" if kind is None else kind.__name__
-        call.again = conclude.written_anew(call.found)
+        # Nothing has to be looked at twice: but what the forward was found to have written, autograd may not have seen.
+        call.again = written_anew(call.found, believed=lambda name: name not in call.differs)
         if call.replays:
             call.again = {n: k for n, k in call.again.items() if not words.is_torchs_stream(n)}
         call.stop_swallowed = not stopped and self._stop_was_raised()

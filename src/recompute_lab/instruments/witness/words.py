@@ -19,8 +19,8 @@ def group_of(name: str, kind: str) -> tuple:
     owner, _, last = name.rpartition(".")
     if last == "training":
         return ("training",)
-    if kind == "parameter":
-        return ("parameter",)
+    if kind in ("parameter", "requires_grad", "lazy"):
+        return (kind,)
     if kind == "buffer" and last in STATISTICS:
         return ("statistics",)
     if kind == "buffer" and last in POWER_ITERATION:
@@ -35,12 +35,20 @@ def label(group: tuple, names: Iterable[str]) -> str:
         return f"training flag, as eval() sets it ({told})"
     if kind == "parameter":
         return f"parameters changed in place (weight: {told})"
+    if kind == "lazy":
+        return f"lazy layers, made in the first forward ({told})"
+    if kind == "requires_grad":
+        return f"frozen, or no longer ({told})"
     if kind == "statistics":
-        return f"BatchNorm statistics ({told})"
+        # InstanceNorm keeps running statistics, too, but counts no batches.
+        whose = "BatchNorm" if any(name.endswith("num_batches_tracked") for name in names) else "running"
+        return f"{whose} statistics ({told})"
     if kind == "power iteration":
         return f"spectral norm's power iteration ({told})"
     if kind == "random stream":
         return _STREAMS.get(group[1], f"random stream {group[1]} (Generator)")
+    if kind == "cache":
+        return f"{group[1]} (a cache, functools.lru_cache)"
     if group[1].rpartition(".")[2] == "__class__":
         return f"{group[1]} (the module was given another class)"
     return group[1]
@@ -78,8 +86,25 @@ def read(group: tuple, name: str, own: bool) -> tuple[str, str]:
             "the weights changed between the passes; the recomputation reads them as they are then.",
             "run backward before anything writes to the weights.",
         )
+    if kind == "lazy":
+        return (
+            "the first forward makes the parameters, and draws for them; the recomputation finds them made.",
+            "call the model once before the first step.",
+        )
+    if kind == "requires_grad":
+        return (
+            "requires_grad was switched between the passes: the recomputation saves what is needed now.",
+            "freeze and unfreeze before the forward, or after backward.",
+        )
     if kind == "switch":
         return f"{name} was switched between the passes.", f"keep {name} as it is until backward is done."
+    if kind == "cache" and own:
+        return (
+            "the forward makes what the recomputation takes from the cache: it runs, and saves, less.",
+            "fill it before the segment, or keep what depends on parameters out of it.",
+        )
+    if kind == "environment variable" and not own:
+        return "an environment variable has another value in backward.", "read it once, where the module is made."
     if kind == "context variable":
         return "a context variable has another value in backward.", "pass its value to the segment as an argument."
     if kind == "variable" and not own:
