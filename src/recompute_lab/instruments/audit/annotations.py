@@ -5,7 +5,18 @@ from __future__ import annotations
 import ast
 
 from recompute_lab.instruments.audit import vocabulary as words
-from recompute_lab.instruments.audit.kinds import MASK, PLAIN, PLAIN_KIND, TENSOR, TUPLE, UNKNOWN, Value, items
+from recompute_lab.instruments.audit.kinds import (
+    ANY_KEY,
+    MASK,
+    PLAIN,
+    PLAIN_KIND,
+    TENSOR,
+    TUPLE,
+    UNKNOWN,
+    Value,
+    items,
+    mapping,
+)
 
 
 def kind_of(node: ast.expr | None, depth: int = 0) -> Value | None:
@@ -37,7 +48,7 @@ def kind_of(node: ast.expr | None, depth: int = 0) -> Value | None:
                 return Value(TUPLE, tuple(of))
             return items(of[0] if len(of) == 1 else UNKNOWN)
         if outer in words.DICT_TYPES and len(inside) == 2:
-            return items(kind_of(inside[1], depth + 1) or UNKNOWN)
+            return mapping({ANY_KEY: kind_of(inside[1], depth + 1) or UNKNOWN})
         return _named(outer) if outer else UNKNOWN
     return UNKNOWN
 

@@ -7,6 +7,7 @@ import ast
 from recompute_lab.instruments.audit import vocabulary as words
 from recompute_lab.instruments.audit.expressions import Expressions
 from recompute_lab.instruments.audit.kinds import (
+    ANY_KEY,
     CLASS,
     EXTERNAL,
     FUNCTION,
@@ -26,10 +27,13 @@ from recompute_lab.instruments.audit.kinds import (
     UNKNOWN,
     UNKNOWN_KIND,
     Value,
+    at_key,
+    carried_read,
     element,
     items,
     join,
     joined,
+    mapping,
     read,
     sized,
 )
@@ -238,13 +242,10 @@ class Calls(Expressions):
                 self.put(holder.id, base, None, element(value))
             return PLAIN
         if base.kind == MAPPING:
-            if name == "get":
-                key = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
-                return base.parts.get(key, UNKNOWN)
-            parts = joined(base.parts.values())
-            if name == "items":
-                return items(Value(TUPLE, (PLAIN, parts)))
-            return items(parts) if name == "values" else items(PLAIN) if name == "keys" else UNKNOWN
+            if name in ("get", "pop", "setdefault"):
+                return at_key(base, node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ANY_KEY)
+            of = {"items": Value(TUPLE, (PLAIN, at_key(base))), "values": at_key(base), "keys": PLAIN}.get(name)
+            return items(of, base.origin, sized=base.sized) if of is not None else base if name == "copy" else UNKNOWN
         if name in ("values", "copy", "__iter__"):
             return base
         if name == "items":
@@ -321,7 +322,7 @@ class Calls(Expressions):
             return self.call_library(node, dotted, values)
         if name in words.CHECKPOINTS:
             return self.checkpointed(node)
-        if root in words.TENSOR_MODULES and name.lstrip("_")[:1].islower() and name not in words.META_FUNCTIONS:
+        if root in words.TENSOR_MODULES and name.lstrip("_")[:1].islower() and name not in words.META_FUNCTIONS and not _asks(name):
             return self.torch_function(node, name, values)
         if root in ("torch.nn", "torch.nn.modules", "torch.nn.parameter") and name[:1].isupper():
             return self.layer(node, name, values)
@@ -329,7 +330,7 @@ class Calls(Expressions):
             return TENSOR
         if root == "torch" and name.endswith("Tensor"):
             return MASK if name in words.MASK_TYPES else TENSOR
-        if root == "torch" and name in words.META_FUNCTIONS:
+        if root == "torch" and (name in words.META_FUNCTIONS or _asks(name)):
             if name in ("is_tensor", "is_floating_point", "is_complex", "numel") and node.args:
                 return read(values[0].origin) if name == "numel" and values[0].sized else PLAIN
             return PLAIN
@@ -381,7 +382,7 @@ class Calls(Expressions):
                     self.record.calls.add(inner.parts)
             if name == "Sequential":
                 return Value(LAYER, name)
-            return items(joined(values[0].parts.values())) if values and values[0].kind == MAPPING else items(UNKNOWN)
+            return items(at_key(values[0])) if values and values[0].kind == MAPPING else items(UNKNOWN)
         return UNKNOWN if name == "Module" else Value(LAYER, name)
 
     def call_library(self, node: ast.Call, dotted: str, values: list[Value]) -> Value:
@@ -400,8 +401,10 @@ class Calls(Expressions):
             return PLAIN
         if dotted in ("itertools.groupby", "collections.Counter") and values:
             of = element(values[0])
-            by_value = next((v for v in (of.parts if of.kind == TUPLE else (of,)) if v.kind in _READ_KINDS), None)
-            pair = of if name == "Counter" else Value(TUPLE, (UNKNOWN, items(of)))
+            by_value = carried_read(of)  # equal elements are one: how many there are depends on their values
+            if name == "Counter":
+                return mapping({ANY_KEY: PLAIN}, by_value.origin if by_value else None, sized=by_value is not None)
+            pair = Value(TUPLE, (UNKNOWN, items(of)))
             return items(pair, by_value.origin if by_value else None, sized=by_value is not None)
         if library == "itertools":
             return joined([items(element(value)) for value in values]) if values else UNKNOWN
@@ -494,8 +497,9 @@ class Calls(Expressions):
         if not values:
             return items(NEVER)
         of = element(values[0])
-        by_value = values[0].sized or (node.func.id in ("set", "frozenset") and of.kind == READ_KIND)
-        return items(of, values[0].origin or of.origin, sized=by_value)
+        carried = carried_read(of) if node.func.id in ("set", "frozenset") else None
+        by_value = values[0].sized or carried is not None
+        return items(of, values[0].origin or (carried.origin if carried else None), sized=by_value)
 
     def same_items(self, node: ast.Call) -> Value:
         values = self.arguments(node)
@@ -578,6 +582,13 @@ _BUILTINS = {
     "getattr": Calls.get_attribute,
     "setattr": Calls.set_attribute,
 }
+
+
+def _asks(name: str) -> bool:
+    """A question to torch itself: torch.get_num_threads, torch.is_warn_always_enabled."""
+    return name.startswith(("get_", "set_", "is_", "are_", "_is_", "_get")) and name not in (
+        "is_nonzero", "_is_all_true", "_is_any_true",
+    )  # fmt: skip
 
 
 def _is_bool(node: ast.expr) -> bool:

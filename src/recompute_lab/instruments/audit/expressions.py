@@ -10,6 +10,7 @@ import ast
 
 from recompute_lab.instruments.audit import vocabulary as words
 from recompute_lab.instruments.audit.kinds import (
+    ANY_KEY,
     CLASS,
     EXTERNAL,
     FUNCTION,
@@ -28,10 +29,12 @@ from recompute_lab.instruments.audit.kinds import (
     UNKNOWN,
     UNKNOWN_KIND,
     Value,
+    at_key,
     element,
     items,
     join,
     joined,
+    mapping,
     read,
     sized,
 )
@@ -76,7 +79,7 @@ class Expressions:
             return read(value.origin if value.sized else node)
         if value.kind == READ_KIND:
             return value
-        if value.kind == ITEMS and value.sized:
+        if value.kind in (ITEMS, MAPPING) and value.sized:
             return read(value.origin)
         return None
 
@@ -132,7 +135,7 @@ class Expressions:
         if kind == READ_KIND:
             return base
         if kind == MAPPING:
-            return base.parts.get(attr, UNKNOWN)
+            return base.parts.get(attr, UNKNOWN)  # an output that is a dictionary with attributes
         if attr == "grad" and kind == UNKNOWN_KIND:
             return TENSOR
         if kind == CLASS:
@@ -168,8 +171,7 @@ class Expressions:
             if by_value and isinstance(node.ctx, ast.Load) and _chooses(base):
                 self.site(node, "index", index.origin or node.slice, suspected=index.suspected)
             if kind == MAPPING:
-                key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-                return base.parts.get(key, UNKNOWN) if key is not None else joined(base.parts.values())
+                return at_key(base, node.slice.value if isinstance(node.slice, ast.Constant) else ANY_KEY)
             if isinstance(node.slice, ast.Slice):
                 if kind == TUPLE and not by_value:
                     return items(joined(base.parts))
@@ -338,8 +340,8 @@ class Expressions:
             if key is not None and not isinstance(key, ast.Constant):
                 self.of(key)
         if node.keys and all(isinstance(key, ast.Constant) for key in node.keys):
-            return Value(MAPPING, {key.value: value for key, value in zip(node.keys, values, strict=True)})
-        return items(joined(values)) if values else Value(MAPPING, {})
+            return mapping({key.value: value for key, value in zip(node.keys, values, strict=True)})
+        return mapping({ANY_KEY: joined(values)} if values else {})
 
     def starred(self, node: ast.Starred) -> Value:
         return element(self.of(node.value))
@@ -378,6 +380,8 @@ class Expressions:
         else:
             value = self.of(node.elt)
         self.names = kept
+        if isinstance(node, ast.DictComp):
+            return mapping({ANY_KEY: value}, origin, sized=by_value)
         return items(value, origin, sized=by_value)
 
     def lambda_(self, node: ast.Lambda) -> Value:
@@ -411,10 +415,12 @@ class Expressions:
 
     def put(self, name: str, base: Value, index: ast.expr | None, value: Value) -> None:
         """A container takes one more element. Under a decision on a tensor's value its length depends on it too."""
-        if base.kind == MAPPING and isinstance(index, ast.Constant):
-            self.names[name] = Value(MAPPING, base.parts | {index.value: value})
-        elif base.kind in (ITEMS, TUPLE) or (base.kind == MAPPING and not base.parts):
-            of = join(element(base) if base.kind != MAPPING else NEVER, value)
+        if base.kind == MAPPING and index is not None:
+            key = index.value if isinstance(index, ast.Constant) else ANY_KEY
+            value = join(base.parts.get(key, NEVER), value) if key is ANY_KEY else value
+            self.names[name] = mapping(base.parts | {key: value}, base.origin, sized=base.sized)
+        elif base.kind in (ITEMS, TUPLE):
+            of = join(element(base), value)
             by_value = base.sized or (self.under is not None and index is None)
             self.names[name] = items(of, base.origin or (self.under if by_value else None), sized=by_value)
 
@@ -436,7 +442,7 @@ def _text(node: ast.expr) -> bool:
 
 def _chooses(container: Value) -> bool:
     """True where taking one element rather than another changes what runs: functions, layers, tensors of other shapes."""
-    of = joined(container.parts.values()) if container.kind == MAPPING else element(container)
+    of = at_key(container) if container.kind == MAPPING else element(container)
     return of.kind not in (PLAIN_KIND, READ_KIND, "never", UNKNOWN_KIND)
 
 

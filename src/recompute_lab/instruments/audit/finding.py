@@ -8,7 +8,7 @@ RULES = {
     "tensor-branch": "a branch that a tensor's value decides",
     "lasting-write": "a write that outlives the call, inside a forward",
 }
-CHECKPOINT = ("direct", "parent", "not seen")
+_CHECKPOINT = {"direct": "yes, directly", "parent": "yes, through a parent", "not seen": "not seen"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Finding:
 
     def __str__(self) -> str:
         lines = [f"{self.where}: {self.rule}  {self.source}"]
-        lines.append(f"    {self.message}")
+        lines.append(f"    {self.message}; inside a checkpoint: {_CHECKPOINT[self.checkpoint]}")
         if self.guard:
             lines.append(f"    settled before any tensor is read: {self.guard}  (dormant is not fixed: this arms it)")
         lines.append(f"    instead: {self.suggestion}")

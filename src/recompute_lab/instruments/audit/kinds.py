@@ -10,7 +10,8 @@ import ast
 from typing import Any
 
 UNKNOWN_KIND, PLAIN_KIND, TENSOR_KIND, READ_KIND = "unknown", "plain", "tensor", "read"
-ITEMS, TUPLE, MAPPING = "items", "tuple", "mapping"  # of values of one kind, by position, by constant key
+ITEMS, TUPLE, MAPPING = "items", "tuple", "mapping"  # of values of one kind, by position, by key
+ANY_KEY = ...  # under which a mapping has what its other keys hold
 FUNCTION, CLASS, INSTANCE, LAYER, MODULE, EXTERNAL = "function", "class", "instance", "layer", "module", "external"
 
 
@@ -56,6 +57,17 @@ def items(element: Value, origin: ast.AST | None = None, *, sized: bool = False)
     return Value(ITEMS, element, origin, sized=sized)
 
 
+def mapping(parts: dict, origin: ast.AST | None = None, *, sized: bool = False) -> Value:
+    return Value(MAPPING, parts, origin, sized=sized)
+
+
+def at_key(value: Value, key: Any = ANY_KEY) -> Value:
+    """What a mapping holds under a constant key; under a key that is not known, anything that it holds."""
+    if key is ANY_KEY:
+        return joined(value.parts.values()) if value.parts else UNKNOWN
+    return value.parts.get(key) or value.parts.get(ANY_KEY, UNKNOWN)
+
+
 def element(value: Value) -> Value:
     """What iterating over the value gives."""
     if value.kind == ITEMS:
@@ -69,6 +81,14 @@ def element(value: Value) -> Value:
     if value.kind == MAPPING:
         return PLAIN
     return UNKNOWN
+
+
+def carried_read(value: Value) -> Value | None:
+    """What was read from a tensor in a value, or in one of its parts."""
+    if value.kind in (READ_KIND, TENSOR_KIND):
+        return value
+    parts = value.parts if value.kind == TUPLE else (value.parts,) if value.kind == ITEMS else ()
+    return next(filter(None, map(carried_read, parts)), None)
 
 
 def joined(values) -> Value:
@@ -102,7 +122,7 @@ def join(a: Value, b: Value) -> Value:
         parts = dict(a.parts)
         for key, value in b.parts.items():
             parts[key] = join(parts[key], value) if key in parts else value
-        return Value(MAPPING, parts)
+        return Value(MAPPING, parts, a.origin or b.origin, sized=a.sized or b.sized)
     if a.kind == READ_KIND or a.parts is b.parts:
         return a
     return UNKNOWN if a.kind != PLAIN_KIND else a

@@ -60,7 +60,7 @@ class Module:
         self._imports: dict[str, Value] = {}
 
     def read(self) -> None:
-        for node in ast.walk(self.tree):
+        for node in _statements(self.tree.body):
             if isinstance(node, ast.Import):
                 roots = {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -318,3 +318,13 @@ def _given(value: Value, known: Value) -> Value:
     if known.kind == PLAIN_KIND and value.kind not in (READ_KIND, TENSOR_KIND):
         return UNKNOWN
     return value
+
+
+def _statements(body: list[ast.stmt]):
+    """All statements, nested ones too, without their expressions."""
+    queue = list(body)
+    while queue:
+        node = queue.pop()
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            queue += getattr(node, name, ())

@@ -113,7 +113,7 @@ def _finding(site: Site, lines: list[str], path: str, source: Source) -> Finding
         decides=what,
         checkpoint="not seen",
         guard=" and ".join(_bracketed(g) for g in dict.fromkeys(site.guards)) or None,
-        suggestion=suggestion(site, what) if what != "shape" else _FOR_SIZE,
+        suggestion=suggestion(site, what),
         message=_message(site, what, read_line, line),
         end_line=last,
         read_line=read_line,
@@ -124,7 +124,6 @@ def _finding(site: Site, lines: list[str], path: str, source: Source) -> Finding
     )
 
 
-_FOR_SIZE = "a size that no value decides: keep all elements and weigh with zero, or torch.where, what does not count"
 _OUTCOME = {
     "graph": "which operations run",
     "raise": "whether an exception is raised",
@@ -147,7 +146,7 @@ def _message(site: Site, what: str, read_line: int | None, line: int) -> str:
         if site.form == "add":
             return f"{site.subject} is changed once more in every pass: under a checkpoint twice for each step"
         return f"{site.subject} outlives the call: under a checkpoint the recomputation writes it again, and last"
-    read = "" if read_line in (None, line) else f", read in line {read_line}"
+    read = "" if read_line in (None, line) else f", read in line {read_line},"
     may = "may decide" if site.suspected else "decides"
     form = _FORMS.get(site.form, site.form)
     return f"{form}: a tensor's value{read} {may} {_OUTCOME[what]}"

@@ -25,12 +25,10 @@ from recompute_lab.instruments.audit.kinds import (
     UNKNOWN_KIND,
     Value,
     element,
-    items,
     join,
     read,
     same,
 )
-
 
 _LOOPS = 4  # nested, in which a body is walked twice
 

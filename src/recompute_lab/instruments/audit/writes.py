@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 
-from recompute_lab.instruments.audit import vocabulary as words
 from recompute_lab.instruments.audit.kinds import ITEMS, LAYER, MAPPING, TENSOR_KIND, UNKNOWN_KIND
 from recompute_lab.instruments.audit.module import Module
 from recompute_lab.instruments.audit.records import ClassRecord, FunctionRecord, Site
@@ -61,6 +60,10 @@ class _Writes(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
+        if node in self.record.sites:  # decided by a tensor's value: a finding of its own, no guard
+            for statement in (*node.body, *node.orelse):
+                self.visit(statement)
+            return
         self.guards.append(node.test)
         for statement in node.body:
             self.visit(statement)
@@ -123,7 +126,9 @@ class _Writes(ast.NodeVisitor):
                 self.write(node, form, target.id)
             elif form == "add" and target.id in self.record.params and self.is_tensor_argument(target.id):
                 self.write(node, form, target.id)
-        elif isinstance(target, (ast.Attribute, ast.Subscript)) and self.lasts(target.value):
+        elif isinstance(target, (ast.Attribute, ast.Subscript)) and (
+            self.lasts(target.value) or _is(target.value, self.receiver)
+        ):
             self.write(node, form, ast.unparse(target))
 
     def is_tensor_argument(self, name: str) -> bool:
@@ -140,7 +145,7 @@ class _Writes(ast.NodeVisitor):
         if not isinstance(root, ast.Name):
             return False
         if root.id == self.receiver:
-            return root is not node
+            return root is not node  # self.cache.append(x), not self.append(x)
         if root.id in self.bound:
             return False
         return root.id in self.arguments or root.id in self.declared or self.is_captured(root.id)
