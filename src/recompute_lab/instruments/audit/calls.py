@@ -257,12 +257,13 @@ class Calls(Expressions):
         return PLAIN if name in ("sort", "clear", "remove", "index", "count", "keys", "reverse") else UNKNOWN
 
     def tensor_method(self, node: ast.Call, base: Value, name: str) -> Value:
-        return self.tensor_result(node, base, name, self.arguments(node))
+        values = self.arguments(node)
+        if name not in words.METHODS and not name.endswith("_"):
+            return UNKNOWN  # no tensor has it: the annotation, or what a call showed, was not all
+        return self.tensor_result(node, base, name, values)
 
     def tensor_result(self, node: ast.Call, base: Value, name: str, values: list[Value]) -> Value:
         """Of a tensor's method, and of the function of the same name."""
-        if name in _NO_TENSORS:
-            return UNKNOWN
         if name in words.READERS:
             if name == "tolist":
                 return items(read(node), base.origin, sized=base.sized)
@@ -347,8 +348,12 @@ class Calls(Expressions):
     def torch_function(self, node: ast.Call, name: str, values: list[Value]) -> Value:
         if name in ("cond", "while_loop", "vmap", "compile", "jit", "load", "hub"):
             return values[0] if name in ("compile", "vmap") and values else TENSOR if name == "cond" else UNKNOWN
-        if node.args and name not in _MAKERS:
+        if node.args and name not in _MAKERS and not name.startswith(("_foreach", "_calculate", "calculate")):
             self.is_tensor(node.args[0])
+        if name.startswith(("_calculate", "calculate")):  # of torch.nn.init: fans and gains
+            return Value(TUPLE, (PLAIN, PLAIN)) if "fan_in_and" in name else PLAIN
+        if name in _FROM_NUMBERS and not any(v.kind in _READ_KINDS or v.sized for v in values):
+            return PLAIN  # numbers that were known before: another way to write range(n)
         first = values[0] if values else TENSOR
         if name == "where":
             if len(node.args) == 1 and not node.keywords:
@@ -550,13 +555,15 @@ class Calls(Expressions):
         return PLAIN
 
 
-_NO_TENSORS = frozenset("get items keys update pop popitem append extend setdefault join format startswith".split())
 _MAKERS = frozenset(
     """tensor as_tensor from_numpy zeros ones empty full arange linspace logspace eye rand randn randint randperm
     tril_indices triu_indices zeros_like ones_like empty_like full_like rand_like randn_like randint_like stack cat
     concat concatenate hstack vstack complex polar sparse_coo_tensor hann_window normal scalar_tensor asarray
-    frombuffer cartesian_prod block_diag einsum meshgrid broadcast_tensors""".split()
+    frombuffer cartesian_prod block_diag einsum meshgrid broadcast_tensors bartlett_window blackman_window
+    hamming_window kaiser_window empty_strided empty_permuted range from_file chain_matmul result_type vander
+    atleast_1d atleast_2d atleast_3d""".split()
 )
+_FROM_NUMBERS = frozenset("linspace logspace arange range eye hann_window kaiser_window hamming_window".split())
 
 _BUILTINS = {
     **dict.fromkeys(("int", "float", "bool"), Calls.number),

@@ -52,7 +52,7 @@ class Expressions:
     # Decisions.
 
     def site(self, node: ast.AST, form: str, origin: ast.AST | None, guards=(), arms=(), test=None, suspected=False):
-        guards = [ast.unparse(guard) for guard in (*self.conditions, *guards) if not _is_presence(guard)]
+        guards = [ast.unparse(_settled(guard)) for guard in (*self.conditions, *guards) if not _is_presence(guard)]
         self.record.sites[node] = Site(
             node, "tensor-branch", form, origin, guards, self.record, arms, test, suspected=suspected
         )
@@ -76,7 +76,7 @@ class Expressions:
     def decides(self, value: Value, node: ast.AST) -> Value | None:
         """The value as a read, where its truth is decided by a tensor's value."""
         if value.kind == TENSOR_KIND:
-            return read(value.origin if value.sized else node)
+            return read(value.origin or node)
         if value.kind == READ_KIND:
             return value
         if value.kind in (ITEMS, MAPPING) and value.sized:
@@ -120,6 +120,8 @@ class Expressions:
     def attribute(self, node: ast.Attribute) -> Value:
         base, attr = self.of(node.value), node.attr
         kind = base.kind
+        if attr in words.CONFIGURATION and kind != MODULE:
+            return PLAIN
         if kind == MODULE:
             return self.module.imported(f"{base.parts}.{attr}")
         if kind == INSTANCE:
@@ -162,6 +164,9 @@ class Expressions:
     def subscript(self, node: ast.Subscript) -> Value:
         base, index = self.of(node.value), self.of(node.slice)
         kind = base.kind
+        if kind == UNKNOWN_KIND and isinstance(node.slice, ast.Compare) and self.module.has_torch:
+            if not self.module.uses_arrays(self.record):  # x[x > 0]: no list takes that
+                base, index, kind = TENSOR, MASK, TENSOR_KIND
         if kind == TENSOR_KIND or (kind == UNKNOWN_KIND and (index.mask or index.sized)):
             return self.selected(node, base, index)
         if kind == READ_KIND:
@@ -293,6 +298,8 @@ class Expressions:
         return joined(values)
 
     def ternary(self, node: ast.IfExp) -> Value:
+        if traces(node.test):
+            return self.of(node.orelse)
         found, guards = self.truth(node.test)
         if found is None:
             none = _none_test(node.test)
@@ -469,6 +476,22 @@ def _is_presence(node: ast.expr) -> bool:
     return _none_test(node) is not None or (
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "hasattr")
     )
+
+
+def _settled(node: ast.expr) -> ast.expr:
+    """Without a double negation."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        inner = node.operand
+        if isinstance(inner, ast.UnaryOp) and isinstance(inner.op, ast.Not):
+            return _settled(inner.operand)
+    return node
+
+
+def traces(node: ast.expr) -> bool:
+    """`torch.jit.is_tracing()` and its like: not true in a training run."""
+    if not isinstance(node, ast.Call):
+        return False
+    return (node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")) in words.TRACING
 
 
 none_test = _none_test

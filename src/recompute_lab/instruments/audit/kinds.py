@@ -123,8 +123,10 @@ def join(a: Value, b: Value) -> Value:
         for key, value in b.parts.items():
             parts[key] = join(parts[key], value) if key in parts else value
         return Value(MAPPING, parts, a.origin or b.origin, sized=a.sized or b.sized)
-    if a.kind == READ_KIND or a.parts is b.parts:
+    if a.kind == READ_KIND or a.parts == b.parts:
         return a
+    if a.kind == LAYER:
+        return Value(LAYER, "")  # one layer or another
     return UNKNOWN if a.kind != PLAIN_KIND else a
 
 

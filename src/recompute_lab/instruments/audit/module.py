@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from recompute_lab.instruments.audit import vocabulary as words
 from recompute_lab.instruments.audit.annotations import kind_of
 from recompute_lab.instruments.audit.kinds import (
     CLASS,
@@ -150,7 +151,7 @@ class Module:
             default = defaults.get(argument.arg)
             said = kind_of(argument.annotation)
             if said is None:
-                said = UNKNOWN
+                said = PLAIN if argument.arg in words.CONFIGURATION else UNKNOWN
                 if default is None:
                     record.untyped.add(argument.arg)
                 elif not (isinstance(default, ast.Constant) and default.value is None):

@@ -9,7 +9,7 @@ import ast
 
 from recompute_lab.instruments.audit.annotations import kind_of
 from recompute_lab.instruments.audit.calls import Calls
-from recompute_lab.instruments.audit.expressions import none_test
+from recompute_lab.instruments.audit.expressions import none_test, traces
 from recompute_lab.instruments.audit.kinds import (
     CLASS,
     FUNCTION,
@@ -63,6 +63,8 @@ class Statements(Calls):
     # Branches.
 
     def if_(self, node: ast.If) -> bool:
+        if traces(node.test):
+            return self.walk(node.orelse)
         found, guards = self.truth(node.test)
         before = self.names
         if found is not None:

@@ -34,6 +34,14 @@ SHARED_METHODS = frozenset(
     transpose var view flatten""".split()
 )
 
+# Methods that a tensor shares with modules, containers or text: on a tensor they return one, and elsewhere they tell nothing.
+COMMON_METHODS = frozenset(
+    """absolute add apply_ bfloat16 byte cdouble chalf char clip conj cpu cuda diagonal dot double expand float half imag
+    index ipu log mtia put ravel real repeat reshape resize roll short sort split sum swapaxes swapdims take to type
+    values var xpu where select inverse solve sign fix indices new inner pin_memory negative neg positive pow log_ mode
+    diagonal_scatter share_memory_ data is_neg resolve_conj resolve_neg conj_physical""".split()
+)
+
 # Methods and functions that read the values into Python.
 READERS = frozenset("item tolist numpy equal allclose is_nonzero __bool__ __int__ __float__ __index__".split())
 
@@ -76,6 +84,20 @@ MASKS = frozenset(
 KEEPS_MASK = frozenset(
     """clone detach contiguous view reshape squeeze unsqueeze flatten expand expand_as transpose permute cpu cuda to
     repeat roll flip t view_as""".split()
+)
+
+METHODS = (
+    TENSOR_METHODS | SHARED_METHODS | COMMON_METHODS | READERS | SIZES | META_METHODS | REDUCTIONS | PAIRS | LISTS
+    | MASKS | KEEPS_MASK
+)  # fmt: skip
+
+# What a name may be called that holds a configuration, and nothing else.
+CONFIGURATION = frozenset("config cfg conf args opts options hparams configuration settings flags".split())
+
+# True only while a graph is traced or exported: the other arm is what a training run does.
+TRACING = frozenset(
+    """is_tracing is_scripting is_compiling is_dynamo_compiling is_exporting is_torchdynamo_compiling is_torchdynamo_exporting
+    is_jit_tracing is_fx_proxy is_torch_fx_proxy is_tracing_ is_in_onnx_export""".split()
 )
 
 # Functions of the module torch that return no tensor and read none.

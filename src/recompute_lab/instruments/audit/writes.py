@@ -94,7 +94,12 @@ class _Writes(ast.NodeVisitor):
         func = node.func
         if isinstance(func, ast.Attribute):
             self.method(node, func)
-        elif isinstance(func, ast.Name) and func.id == "setattr" and node.args and self.lasts(node.args[0]):
+        elif (
+            isinstance(func, ast.Name)
+            and func.id == "setattr"
+            and node.args
+            and (self.lasts(node.args[0]) or _is(node.args[0], self.receiver))
+        ):
             self.write(node, "assign", ast.unparse(node.args[0]))
         for keyword in node.keywords:
             if keyword.arg == "out" and self.lasts(keyword.value):
@@ -103,10 +108,11 @@ class _Writes(ast.NodeVisitor):
 
     def method(self, node: ast.Call, func: ast.Attribute) -> None:
         name, on = func.attr, func.value
-        value = self.known(on)
-        if value is not None and value.kind == LAYER and value.parts in _BATCH_NORMS:
-            self.write(node, "add", f"{ast.unparse(on)}'s running statistics")
+        layer = self.known(func)
+        if layer is not None and layer.kind == LAYER and layer.parts in _BATCH_NORMS:
+            self.write(node, "add", f"the running statistics of {ast.unparse(func)}")
             return
+        value = self.known(on)
         if not self.lasts(on):
             return
         in_place = name.endswith("_") and not name.startswith("_") and name[:-1] and name not in ("requires_grad_",)
