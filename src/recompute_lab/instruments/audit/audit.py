@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 from recompute_lab.instruments.audit.checkpoints import Reach
@@ -117,31 +119,35 @@ def _blocks(jobs: list, processes: int | None, progress: Callable[[int, int], No
         size += weight
     workers = min(processes or _cores(), len(blocks))
     done = 0
-    if workers > 1 and total > _FEW:
-        try:
-            # Spawned, not forked: a notebook's process may have torch's threads in it.
-            with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-                for block, results in zip(blocks, pool.map(audit_files, blocks), strict=True):
-                    done += len(block)
-                    if progress is not None:
-                        progress(done, len(jobs))
-                    yield results
-            return
-        except BrokenProcessPool:
-            blocks = blocks[_finished(blocks, done) :]  # a process was killed: go on in this one
-    for block in blocks:
-        yield audit_files(block)
-        done += len(block)
-        if progress is not None:
-            progress(done, len(jobs))
+    of_block = audit_files if workers == 1 or total < _FEW else _in_another_process
+    pool = ThreadPoolExecutor(workers)  # each thread waits for a process of its own
+    try:
+        for block, results in zip(blocks, pool.map(of_block, blocks), strict=True):
+            done += len(block)
+            if progress is not None:
+                progress(done, len(jobs))
+            yield results
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _finished(blocks: list, done: int) -> int:
-    for number, block in enumerate(blocks):
-        if done <= 0:
-            return number
-        done -= len(block)
-    return len(blocks)
+def _in_another_process(jobs: list) -> list[FileAudit]:
+    """A fresh interpreter that gets its work by a pipe: no fork of a process with torch's threads in it, and nothing of
+    the caller's script runs again. Where it dies (memory), this process does the work."""
+    command = [sys.executable, "-c", "from recompute_lab.instruments.audit.audit import worker; worker()"]
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        command, input=pickle.dumps(jobs), capture_output=True, env=os.environ | {"PYTHONPATH": path}, check=False
+    )
+    if done.returncode == -signal.SIGINT:
+        return []  # the user's interrupt, which this process has received as well
+    return pickle.loads(done.stdout) if not done.returncode else audit_files(jobs)
+
+
+def worker() -> None:
+    """What the other process runs: files from standard input, results to standard output, both pickled."""
+    results = audit_files(pickle.load(sys.stdin.buffer))
+    sys.stdout.buffer.write(pickle.dumps(results))
 
 
 def _cores() -> int:

@@ -367,8 +367,7 @@ class Calls(Expressions):
             return Value(TENSOR_KIND, None, first.origin, sized=True) if first.sized else TENSOR
         if name in _MAKERS:
             by_value = next((v for v in values if v.kind in _READ_KINDS or v.sized), None)
-            is_size = by_value is not None and name not in ("tensor", "as_tensor", "from_numpy", "full_like", "full")
-            if is_size and not name.endswith("_like"):
+            if by_value is not None and name in _OF_A_SIZE:
                 return sized(by_value.origin or node)
             return MASK if any(k.arg == "dtype" and _is_bool(k.value) for k in node.keywords) else TENSOR
         base = first if first.kind == TENSOR_KIND else TENSOR
@@ -409,7 +408,7 @@ class Calls(Expressions):
             by_value = carried_read(of)  # equal elements are one: how many there are depends on their values
             if name == "Counter":
                 return mapping({ANY_KEY: PLAIN}, by_value.origin if by_value else None, sized=by_value is not None)
-            pair = Value(TUPLE, (UNKNOWN, items(of)))
+            pair = Value(TUPLE, (read(node) if by_value else UNKNOWN, items(of)))
             return items(pair, by_value.origin if by_value else None, sized=by_value is not None)
         if library == "itertools":
             return joined([items(element(value)) for value in values]) if values else UNKNOWN
@@ -563,6 +562,7 @@ _MAKERS = frozenset(
     hamming_window kaiser_window empty_strided empty_permuted range from_file chain_matmul result_type vander
     atleast_1d atleast_2d atleast_3d""".split()
 )
+_OF_A_SIZE = frozenset("zeros ones empty arange range linspace eye rand randn randint randperm".split())  # of a size given
 _FROM_NUMBERS = frozenset("linspace logspace arange range eye hann_window kaiser_window hamming_window".split())
 
 _BUILTINS = {

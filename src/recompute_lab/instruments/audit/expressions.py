@@ -144,7 +144,7 @@ class Expressions:
             method = base.parts.method(attr)
             return Value(FUNCTION, method) if method else base.parts.attribute(attr)
         if kind == EXTERNAL:
-            return Value(EXTERNAL, f"{base.parts}.{attr}")
+            return base if attr in ("__call__", "forward") else Value(EXTERNAL, f"{base.parts}.{attr}")
         return UNKNOWN
 
     def instance_attribute(self, base: Value, attr: str) -> Value:
@@ -164,6 +164,8 @@ class Expressions:
     def subscript(self, node: ast.Subscript) -> Value:
         base, index = self.of(node.value), self.of(node.slice)
         kind = base.kind
+        if kind == READ_KIND and _is_fixed_dimension(node, base):
+            return PLAIN
         if kind == UNKNOWN_KIND and isinstance(node.slice, ast.Compare) and self.module.has_torch:
             if not self.module.uses_arrays(self.record):  # x[x > 0]: no list takes that
                 base, index, kind = TENSOR, MASK, TENSOR_KIND
@@ -233,6 +235,8 @@ class Expressions:
         if isinstance(node.op, ast.Add) and a.kind in (ITEMS, TUPLE) and b.kind in (ITEMS, TUPLE):
             if a.kind == b.kind == TUPLE:
                 return Value(TUPLE, a.parts + b.parts)
+            if a.kind == TUPLE:
+                return a  # the first parts keep their places
             origin = a.origin if a.sized else b.origin
             return items(join(element(a), element(b)), origin, sized=a.sized or b.sized)
         if isinstance(node.op, ast.Mult) and ITEMS in kinds:
@@ -441,6 +445,13 @@ def _position(node: ast.expr) -> int | None:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         return -node.operand.value if isinstance(node.operand.value, int) else None
     return None
+
+
+def _is_fixed_dimension(node: ast.Subscript, size: Value) -> bool:
+    """`x.nonzero().shape[1]`: how many dimensions x has; only how many rows there are depends on values."""
+    at = _position(node.slice)
+    rows = isinstance(size.origin, ast.Call) and getattr(size.origin.func, "attr", "") in ("nonzero", "argwhere")
+    return rows and at not in (None, 0) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
 
 
 def _text(node: ast.expr) -> bool:

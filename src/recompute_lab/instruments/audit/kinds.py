@@ -114,10 +114,9 @@ def join(a: Value, b: Value) -> Value:
             return b
         return Value(ITEMS, of, a.origin or b.origin, sized=a.sized or b.sized)
     if a.kind == TUPLE:
-        if len(a.parts) == len(b.parts):
-            parts = tuple(map(join, a.parts, b.parts))
-            return a if all(map(_is, parts, a.parts)) else Value(TUPLE, parts)
-        return items(join(joined(a.parts), joined(b.parts)))
+        longer = max(a.parts, b.parts, key=len)  # of outputs that may have more parts the first ones are known
+        parts = tuple(map(join, a.parts, b.parts)) + longer[min(len(a.parts), len(b.parts)) :]
+        return a if len(parts) == len(a.parts) and all(map(_is, parts, a.parts)) else Value(TUPLE, parts)
     if a.kind == MAPPING:
         parts = dict(a.parts)
         for key, value in b.parts.items():

@@ -131,6 +131,7 @@ class Module:
                 name = f"{parent.name}.{name}"
             record = self.functions[node] = self.new_function(node, name, outer, parent=parent)
         record.outer = outer
+        self.again(record)  # the names around it may be known better than before
         return record
 
     def new_function(self, node, name, outer, owner: ClassRecord | None = None, parent=None) -> FunctionRecord:
