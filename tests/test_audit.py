@@ -412,7 +412,7 @@ def test_an_assertion_only_raises():
         ("def f(x, on: bool):\n    if on and x.any():\n        x = x.exp()\n    return x", "on"),
         ("def f(x, on: bool):\n    if x.any() and on:\n        x = x.exp()\n    return x", None),
         ("def f(x, on: bool):\n    if on:\n        if x.any():\n            x = x.exp()\n    return x", "on"),
-        ("def f(x, on: bool):\n    if not on:\n        return x\n    if x.any():\n        x = x.exp()\n    return x", "on"),
+        ("def f(x, on: bool):\n    if not on:\n        return x\n    if x.any():\n        x = x.exp()", "on"),
         ("def f(x, off: bool):\n    if off:\n        return x\n    return x.exp() if x.any() else x", "not off"),
         ("def f(x, on: bool):\n    if not on or x.any():\n        x = x.exp()\n    return x", "on"),
         ("def f(x, m=None):\n    if m is not None and x.any():\n        x = x.exp()\n    return x", None),
@@ -424,10 +424,14 @@ def test_the_condition_that_is_settled_first_is_named(code, guard):
 
 
 def test_the_line_of_the_read_is_beside_that_of_the_decision():
-    (one,) = findings("def f(x):\n    hit = (x > 0).any().item()\n    y = x + 1\n    if hit:\n        y = y.exp()\n    return y")
+    (one,) = findings(
+        "def f(x):\n    hit = (x > 0).any().item()\n    y = x + 1\n    if hit:\n        y = y.exp()\n    return y"
+    )
     assert (one.read_line, one.line) == (5, 7) and "read in line 5" in one.message
     # A bare tensor is read where it is decided on.
-    (one,) = findings("def f(x):\n    hit = (x > 0).any()\n    y = x + 1\n    if hit:\n        y = y.exp()\n    return y")
+    (one,) = findings(
+        "def f(x):\n    hit = (x > 0).any()\n    y = x + 1\n    if hit:\n        y = y.exp()\n    return y"
+    )
     assert (one.read_line, one.line) == (7, 7)
 
 

@@ -199,7 +199,10 @@ def test_the_result_says_what_it_cannot_see_also_when_nothing_is_found(tmp_path)
 
 
 def test_columns_count_characters(tmp_path):
-    write(tmp_path, names=BRANCH.replace("    if (x > 0).any():\n        x = x.exp()", "    é = x; ü = 1 if é.any() else 2"))
+    write(
+        tmp_path,
+        names=BRANCH.replace("    if (x > 0).any():\n        x = x.exp()", "    é = x; ü = 1 if é.any() else 2"),
+    )
     (one,) = audit(tmp_path).findings
     assert one.column == 16
 
@@ -215,13 +218,19 @@ def test_a_pipe_that_closes_is_no_error(tmp_path):
 
 
 def notebook(*cells: str) -> str:
-    code = [{"cell_type": "code", "source": cell.splitlines(keepends=True), "metadata": {}, "outputs": []} for cell in cells]
-    return json.dumps({"cells": [{"cell_type": "markdown", "source": "# if x.any():"}, *code], "metadata": {}, "nbformat": 4})
+    code = [
+        {"cell_type": "code", "source": cell.splitlines(keepends=True), "metadata": {}, "outputs": []} for cell in cells
+    ]
+    return json.dumps(
+        {"cells": [{"cell_type": "markdown", "source": "# if x.any():"}, *code], "metadata": {}, "nbformat": 4}
+    )
 
 
 def test_a_notebooks_lines_are_those_of_its_cells(tmp_path):
     path = tmp_path / "one.ipynb"
-    path.write_text(notebook("%matplotlib inline\nimport torch\nx = torch.randn(3)", "!ls\nif x.sum() > 0:\n    x = x.exp()"))
+    path.write_text(
+        notebook("%matplotlib inline\nimport torch\nx = torch.randn(3)", "!ls\nif x.sum() > 0:\n    x = x.exp()")
+    )
     (one,) = audit(path).findings
     assert (one.cell, one.line) == (3, 2) and f"{path}:cell 3:2:1" in str(one)
 
@@ -303,7 +312,10 @@ def test_checkpointed_only_keeps_what_a_checkpoint_is_seen_to_run(tmp_path):
         "def run(x):\n    return checkpoint(Block(), x)\n"
     )
     write(tmp_path, pkg____init__="", pkg__block=BLOCK, pkg__net=net)
-    assert {one.function for one in audit(tmp_path, checkpointed_only=True).findings} == {"Block.forward", "Block.inner"}
+    assert {one.function for one in audit(tmp_path, checkpointed_only=True).findings} == {
+        "Block.forward",
+        "Block.inner",
+    }
 
 
 # Both cores.

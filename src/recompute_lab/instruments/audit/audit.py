@@ -22,7 +22,7 @@ from recompute_lab.instruments.audit.sources import Unreadable, find, read
 CANNOT_SEE = (
     "values whose kind no line of the same file shows: results of functions in other files, untyped attributes",
     "a read in one function and the decision in another file; dispatch through dictionaries, registries, strings",
-    "code that is made at run time (exec, decorators that rewrite, modules swapped by a training script)",
+    "files that mention neither torch nor tensors; code that is made at run time (exec, modules that are swapped)",
     "`x in y` and int(x) of values of unknown kind; the order of sets; comparisons inside a sort's key",
     'checkpoints that a trainer or a configuration applies: hence "not seen", never "no"',
     "whether a lasting write differs between the passes: examine(segment, *args) runs them and tells",
@@ -34,7 +34,7 @@ _BLOCK = 1_500_000  # bytes that a process is given at once
 
 @dataclass(frozen=True)
 class Audit:
-    """`findings` in the order of files and lines; `suppressed` with their reasons; `notes`: what was not read, and why."""
+    """`findings` by file and line; `suppressed` with their reasons; `notes`: what was not read, and why."""
 
     findings: tuple[Finding, ...]
     suppressed: tuple[tuple[Finding, str], ...]
@@ -58,10 +58,10 @@ def audit(
 ) -> Audit:
     """Find branches on a tensor's value, and lasting writes, in scripts and notebooks. Nothing is imported or run.
 
-    `exclude`: shell patterns of paths, or of names of files and folders. `checkpointed_only`: only what is seen to be run
-    by a checkpoint. `sizes`: also sizes that depend on values and decide nothing ("shape"). `processes`: all cores by
-    default. `progress(done, all)` is called with numbers of files. Raises FileNotFoundError where a path is not there,
-    and ValueError where there is nothing to read at all.
+    `exclude`: shell patterns of paths, or of names of files and folders. `checkpointed_only`: only what is seen to be
+    run by a checkpoint. `sizes`: also sizes that depend on values and decide nothing ("shape"). `processes`: all
+    cores by default. `progress(done, all)` is called with numbers of files. Raises FileNotFoundError where a path is
+    not there, and ValueError where none is given.
     """
     if not paths:
         raise ValueError("there is nothing to audit: name a file or a folder")

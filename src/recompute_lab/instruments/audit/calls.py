@@ -243,7 +243,8 @@ class Calls(Expressions):
             return PLAIN
         if base.kind == MAPPING:
             if name in ("get", "pop", "setdefault"):
-                return at_key(base, node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ANY_KEY)
+                key = node.args[0] if node.args else None
+                return at_key(base, key.value if isinstance(key, ast.Constant) else ANY_KEY)
             of = {"items": Value(TUPLE, (PLAIN, at_key(base))), "values": at_key(base), "keys": PLAIN}.get(name)
             return items(of, base.origin, sized=base.sized) if of is not None else base if name == "copy" else UNKNOWN
         if name in ("values", "copy", "__iter__"):
@@ -323,7 +324,8 @@ class Calls(Expressions):
             return self.call_library(node, dotted, values)
         if name in words.CHECKPOINTS:
             return self.checkpointed(node)
-        if root in words.TENSOR_MODULES and name.lstrip("_")[:1].islower() and name not in words.META_FUNCTIONS and not _asks(name):
+        computes = name.lstrip("_")[:1].islower() and name not in words.META_FUNCTIONS and not _asks(name)
+        if root in words.TENSOR_MODULES and computes:
             return self.torch_function(node, name, values)
         if root in ("torch.nn", "torch.nn.modules", "torch.nn.parameter") and name[:1].isupper():
             return self.layer(node, name, values)
@@ -339,9 +341,7 @@ class Calls(Expressions):
             if name == "grad":
                 return items(TENSOR)
             return TENSOR if name.startswith(("clip_grad", "pad_", "parameters_to", "get_total")) else UNKNOWN
-        if root.startswith(("torch.cuda", "torch.backends", "torch.distributed", "torch.compiler", "torch.jit", "torch.utils",
-                            "torch.mps", "torch.xpu", "torch.random", "torch.version", "torch._C", "torch.amp", "torch.fx",
-                            "torch.profiler", "torch.onnx", "torch.overrides", "torch.accelerator")):  # fmt: skip
+        if root.startswith(_QUESTIONS):
             return PLAIN if name.startswith(("is_", "get_", "current", "device_count", "_is")) else UNKNOWN
         return UNKNOWN
 
@@ -562,7 +562,13 @@ _MAKERS = frozenset(
     hamming_window kaiser_window empty_strided empty_permuted range from_file chain_matmul result_type vander
     atleast_1d atleast_2d atleast_3d""".split()
 )
-_OF_A_SIZE = frozenset("zeros ones empty arange range linspace eye rand randn randint randperm".split())  # of a size given
+_OF_A_SIZE = frozenset("zeros ones empty arange range linspace eye rand randn randint randperm".split())
+# Parts of torch that are asked what is there: devices, versions, ranks.
+_QUESTIONS = tuple(
+    f"torch.{part}"
+    for part in """cuda backends distributed compiler jit utils mps xpu random version _C amp fx profiler onnx overrides
+    accelerator""".split()
+)
 _FROM_NUMBERS = frozenset("linspace logspace arange range eye hann_window kaiser_window hamming_window".split())
 
 _BUILTINS = {

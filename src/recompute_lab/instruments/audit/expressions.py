@@ -30,6 +30,7 @@ from recompute_lab.instruments.audit.kinds import (
     UNKNOWN_KIND,
     Value,
     at_key,
+    carried_read,
     element,
     items,
     join,
@@ -169,7 +170,7 @@ class Expressions:
         if kind == UNKNOWN_KIND and isinstance(node.slice, ast.Compare) and self.module.has_torch:
             if not self.module.uses_arrays(self.record):  # x[x > 0]: no list takes that
                 base, index, kind = TENSOR, MASK, TENSOR_KIND
-        if kind == TENSOR_KIND or (kind == UNKNOWN_KIND and (index.mask or index.sized)):
+        if kind == TENSOR_KIND or (kind == UNKNOWN_KIND and _selects(index)):
             return self.selected(node, base, index)
         if kind == READ_KIND:
             return base
@@ -274,6 +275,8 @@ class Expressions:
 
     def membership(self, node: ast.Compare, values: list[Value]) -> Value:
         left, right = values[0], values[-1]
+        if left.kind == TUPLE:
+            left = carried_read(left) or left
         if left.kind == READ_KIND:
             return left
         if left.kind == TENSOR_KIND or (right.kind == TENSOR_KIND and not _text(node.left)):
@@ -447,6 +450,11 @@ def _position(node: ast.expr) -> int | None:
     return None
 
 
+def _selects(index: Value) -> bool:
+    """True where an index picks a part whose size depends on values."""
+    return index.mask or index.sized or (index.kind == TUPLE and any(map(_selects, index.parts)))
+
+
 def _is_fixed_dimension(node: ast.Subscript, size: Value) -> bool:
     """`x.nonzero().shape[1]`: how many dimensions x has; only how many rows there are depends on values."""
     at = _position(node.slice)
@@ -459,7 +467,7 @@ def _text(node: ast.expr) -> bool:
 
 
 def _chooses(container: Value) -> bool:
-    """True where taking one element rather than another changes what runs: functions, layers, tensors of other shapes."""
+    """True where taking one element rather than another changes what runs: functions, layers, tensors."""
     of = at_key(container) if container.kind == MAPPING else element(container)
     return of.kind not in (PLAIN_KIND, READ_KIND, "never", UNKNOWN_KIND)
 

@@ -191,8 +191,8 @@ class Module:
         if record.binding == "class" or (record.binding == "method" and bound is None):
             names = names[1:]
         changed = False
-        given = [(name, value, node) for name, value, node in zip(names, values, [*nodes, *[None] * len(values)], strict=False)
-                 if not isinstance(node, ast.Starred)]  # fmt: skip
+        shown = [*nodes, *[None] * len(values)]
+        given = [one for one in zip(names, values, shown, strict=False) if not isinstance(one[2], ast.Starred)]
         given += [(name, *pair) for name, pair in (keywords or {}).items() if name in record.params]
         for name, value, node in given:
             known = record.params[name]

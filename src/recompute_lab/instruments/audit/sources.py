@@ -37,8 +37,9 @@ class Source:
 def find(paths: Iterable[str | os.PathLike], exclude: Iterable[str] = ()) -> tuple[list[Path], list[str], list[str]]:
     """The files, each once, those of a folder sorted; notes on what cannot be listed; and the paths that are not there.
 
-    Folders: `*.py` and `*.ipynb`; hidden ones, virtual environments, `__pycache__`, and links to folders are left out. A
-    file that is named is taken whatever it is called. `exclude`: shell patterns for a path, a folder's or a file's name.
+    Folders: `*.py` and `*.ipynb`; hidden ones, virtual environments, `__pycache__`, and links to folders are left out.
+    A file that is named is taken whatever it is called. `exclude`: shell patterns for a path, a folder's or
+    a file's name.
     """
     exclude = tuple(exclude)
     files: dict[Path, None] = {}

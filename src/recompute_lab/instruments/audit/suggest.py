@@ -10,11 +10,11 @@ from recompute_lab.instruments.audit.records import Site
 _LONG = 80  # characters of an expression that is quoted
 _CONDITION = "condition"
 
-OUTSIDE = "check before the segment is entered, or on the device: torch._assert_async(condition) reads nothing into Python"
+OUTSIDE = "check before the segment, or on the device: torch._assert_async(condition) reads nothing into Python"
 COUNTED = "may stay if nothing downstream depends on it; a checkpoint counts twice, so count outside of the segment"
 SIZE = "a size that no value decides: keep all elements, and weigh with zero, or torch.where, what does not count"
 ROUNDS = "rounds that no value decides: run over all of them, and weigh with zero, or torch.where, what does not count"
-TWO_WRITES = "move it out of the segment, or make the second write do nothing (recompute_lab.repairs: idempotent, suppress)"
+TWO_WRITES = "move it out of the segment, or make the second write do nothing (repairs.idempotent, repairs.suppress)"
 SAME_WRITE = "harmless only if both passes write the same; else move it out, or suppress it in the recomputation"
 
 
@@ -38,7 +38,7 @@ def _if(site: Site) -> str:
     if assigned is not None and (not orelse or (other is not None and _text(other[0]) == _text(assigned[0]))):
         target, value = assigned
         if not orelse and _is_clamp(value, target):
-            return f"always {_text(target)} = {_short(value)}: a clamp is the identity where nothing lies beyond the bound"
+            return f"always {_text(target)} = {_short(value)}: a clamp is the identity within its bounds"
         scale = _scale(value, target) if not orelse else None
         if scale is not None:
             return f"always multiply: {_text(target)} = {_text(target)} * {_where(site, scale, '1.0')}"
@@ -89,7 +89,8 @@ def _is_python(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute) and node.attr == "shape":
         return True
     return isinstance(node, ast.Call) and _name(node.func) in (
-        "int", "float", "bool", "len", "any_", "item", "tolist", "equal", "allclose", "numel", "size", "numpy", "is_nonzero",
+        "int", "float", "bool", "len", "item", "tolist", "equal", "allclose", "numel", "size", "numpy",
+        "is_nonzero",
     )  # fmt: skip
 
 

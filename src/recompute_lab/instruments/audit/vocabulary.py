@@ -5,7 +5,7 @@ Plain sets of names, so that nothing is imported. The tests hold them against th
 
 from __future__ import annotations
 
-# Methods that a tensor has and that NumPy, Python's containers and torch.nn.Module do not: whoever calls one has a tensor.
+# Methods of a tensor that NumPy, Python's containers and torch.nn.Module do not have: whoever calls one has a tensor.
 TENSOR_METHODS = frozenset(
     """abs acos acosh addbmm addcdiv addcmul addmm addmv addr adjoint allclose amax amin aminmax angle arccos arccosh
     arcsin arcsinh arctan arctan2 arctanh argwhere as_strided asin asinh atan atan2 atanh baddbmm bernoulli bincount
@@ -34,9 +34,10 @@ SHARED_METHODS = frozenset(
     transpose var view flatten""".split()
 )
 
-# Methods that a tensor shares with modules, containers or text: on a tensor they return one, and elsewhere they tell nothing.
+# Methods that a tensor shares with modules, containers or text: they do not tell what they are called on.
 COMMON_METHODS = frozenset(
-    """absolute add apply_ bfloat16 byte cdouble chalf char clip conj cpu cuda diagonal dot double expand float half imag
+    """
+    absolute add apply_ bfloat16 byte cdouble chalf char clip conj cpu cuda diagonal dot double expand float half imag
     index ipu log mtia put ravel real repeat reshape resize roll short sort split sum swapaxes swapdims take to type
     values var xpu where select inverse solve sign fix indices new inner pin_memory negative neg positive pow log_ mode
     diagonal_scatter share_memory_ data is_neg resolve_conj resolve_neg conj_physical""".split()
@@ -96,7 +97,9 @@ CONFIGURATION = frozenset("config cfg conf args opts options hparams configurati
 
 # True only while a graph is traced or exported: the other arm is what a training run does.
 TRACING = frozenset(
-    """is_tracing is_scripting is_compiling is_dynamo_compiling is_exporting is_torchdynamo_compiling is_torchdynamo_exporting
+    """
+    is_tracing is_scripting is_compiling is_dynamo_compiling is_exporting is_torchdynamo_compiling
+    is_torchdynamo_exporting
     is_jit_tracing is_fx_proxy is_torch_fx_proxy is_tracing_ is_in_onnx_export""".split()
 )
 
@@ -129,7 +132,8 @@ TENSOR_TYPES = frozenset(
 )
 MASK_TYPES = frozenset(("BoolTensor", "ByteTensor"))
 PLAIN_TYPES = frozenset(
-    """int float bool str bytes complex None dtype device Size Generator ndarray array Path Any_ Number callable Callable
+    """int float bool str bytes complex None dtype device Size Generator ndarray array Path Any_ Number callable
+    Callable
     type Literal layout memory_format""".split()
 )
 LIST_TYPES = frozenset(
