@@ -36,8 +36,8 @@ def side_by_side(steps: dict[str, Callable], rounds: int = 15) -> dict[str, floa
 def show(title: str, times: dict[str, float]) -> None:
     print(f"\n{title}")
     base = next(iter(times.values()))
-    for name, time in times.items():
-        print(f"  {name:<44} {time / base:6.2f} x   ({time * 1e3:.1f} ms)")
+    for name, took in times.items():
+        print(f"  {name:<44} {took / base:6.2f} x   ({took * 1e3:.1f} ms)")
 
 
 def strategies() -> None:
@@ -169,7 +169,8 @@ def audits() -> None:
         step()
         times[name] = time.perf_counter() - began
     lines, half = (sum(text.count("\n") for text in some) for some in (texts, texts[::2]))
-    show(f"Auditing transformers {transformers.__version__}, {lines:,} lines ({half / lines:.2f} of them in a half)", times)
+    what = f"transformers {transformers.__version__}, {lines:,} lines"
+    show(f"Auditing {what} ({half / lines:.2f} of them in a half)", times)
 
 
 if __name__ == "__main__":

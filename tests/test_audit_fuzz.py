@@ -1,7 +1,9 @@
 """The audit never raises and never runs long: on any text, on programs made at random, on the standard library."""
 
 import ast
+import os
 import random
+import subprocess
 import sys
 import sysconfig
 import time
@@ -195,6 +197,26 @@ def test_shuffled_lines_of_real_code():
         piece = lines[first : first + generator.randrange(1, 40)]
         generator.shuffle(piece)
         audited(HEAD + "\n".join(piece))
+
+
+def test_another_process_finds_the_same():
+    """Nothing hangs on the order of a set, or on an address."""
+    code = (
+        "import hashlib; from pathlib import Path; from recompute_lab import audit\n"
+        f"found = audit({str(Path(audit_source.__code__.co_filename).parents[2])!r}, processes=1)\n"
+        "print(len(found.findings), hashlib.sha256(repr(found).encode()).hexdigest())"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }
+    assert len(said) == 1 and int(said.pop().split()[0]) > 10
 
 
 def test_the_recursion_limit_is_put_back():

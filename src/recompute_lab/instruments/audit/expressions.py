@@ -156,7 +156,7 @@ class Expressions:
         method = owner.method(attr)
         if method is not None:
             return self.module.returned(method, self) if method.property else Value(FUNCTION, method)
-        owner.asked.setdefault(attr, set()).add(self.record)
+        owner.asked.setdefault(attr, {})[self.record] = None
         if attr == "training":
             return PLAIN
         known = self.names.get(f"self.{attr}")

@@ -186,7 +186,7 @@ class Module:
         """What a call of the file's own function returns; its parameters learn what they are given."""
         caller = scope.record
         caller.calls.add(record)
-        record.callers.add(caller)
+        record.callers[caller] = None
         names = list(record.params)
         if record.binding == "class" or (record.binding == "method" and bound is None):
             names = names[1:]

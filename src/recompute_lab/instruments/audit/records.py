@@ -47,7 +47,7 @@ class FunctionRecord:
     uses_arrays: bool | None = None
     binding: str = "function"  # or "method", "class", "static": what comes before its arguments
     property: bool = False
-    callers: set[FunctionRecord] = field(default_factory=set)
+    callers: dict[FunctionRecord, None] = field(default_factory=dict)  # in order, as a set would not be
     queued: bool = False
 
     def learns(self, name: str, value: Value) -> bool:
@@ -71,7 +71,7 @@ class ClassRecord:
     methods: dict[str, FunctionRecord] = field(default_factory=dict)
     attributes: dict[str, Value] = field(default_factory=dict)
     buffers: set[str] = field(default_factory=set)
-    asked: dict[str, set[FunctionRecord]] = field(default_factory=dict)  # who looked an attribute up
+    asked: dict[str, dict[FunctionRecord, None]] = field(default_factory=dict)  # who looked an attribute up
     initialised: bool = False
 
     def family(self) -> list[ClassRecord]:

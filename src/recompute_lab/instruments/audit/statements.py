@@ -119,8 +119,6 @@ class Statements(Calls):
                 (second if negated else first)[name] = kind
                 if kind is TENSOR and part is test and names[name].kind == UNKNOWN_KIND:
                     (first if negated else second)[name] = PLAIN
-                if kind is PLAIN and part is test and names[name].kind == UNKNOWN_KIND:
-                    pass  # what is no number may be anything
         return first, second
 
     def instance_test(self, node: ast.expr) -> tuple[str, Value] | None:
