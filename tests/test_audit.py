@@ -163,6 +163,17 @@ FOUND = {
 
             def forward(self, x):
                 return self.layers[int(x.argmax())](x)  # <-""",
+    "a key of a sort": """
+        def f(xs: list[torch.Tensor]):
+            xs.sort(key=lambda x: x.sum().item())  # <-
+            best = max(xs, key=lambda x: x.mean())  # <-
+            return sorted(xs, key=lambda x: x.shape[0])[0] + best""",
+    "a function out of a container": """
+        TABLE = {0: torch.sin, 1: torch.cos}
+
+        def f(x, functions, k):
+            x = functions[k.item()](x)  # <-
+            return TABLE.get(int(x.argmax()), torch.tan)(x)  # <-""",
     "a flag that a loop carries": """
         def f(x):
             done = False
@@ -566,7 +577,6 @@ MISSED = {
 
         def f(x):
             return x.exp() if CHECKS["hot"](x) else x""",
-    "a key of a sort": "def f(xs: list[torch.Tensor]):\n    xs.sort(key=lambda x: x.sum().item())\n    return xs[0]",
     "a number that a loop counts": """
         def f(x):
             n = 0

@@ -23,7 +23,7 @@ CANNOT_SEE = (
     "values whose kind no line of the same file shows: results of functions in other files, untyped attributes",
     "a read in one function and the decision in another file; dispatch through dictionaries, registries, strings",
     "files that mention neither torch nor tensors; code that is made at run time (exec, modules that are swapped)",
-    "`x in y` and int(x) of values of unknown kind; the order of sets; comparisons inside a sort's key",
+    "`x in y` and int(x) of values of unknown kind; the order of sets",
     'checkpoints that a trainer or a configuration applies: hence "not seen", never "no"',
     "whether a lasting write differs between the passes: examine(segment, *args) runs them and tells",
 )

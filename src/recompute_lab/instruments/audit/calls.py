@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from recompute_lab.instruments.audit import vocabulary as words
-from recompute_lab.instruments.audit.expressions import Expressions
+from recompute_lab.instruments.audit.expressions import Expressions, chooses
 from recompute_lab.instruments.audit.kinds import (
     ANY_KEY,
     CLASS,
@@ -65,7 +65,12 @@ class Calls(Expressions):
                 builtin = _BUILTINS.get(func.id)
                 return builtin(self, node) if builtin else self.call_unknown(node)
             return self.call_value(node, known)
-        return self.call_value(node, self.of(func))
+        value = self.of(func)
+        if isinstance(func, ast.Subscript) and func not in self.record.sites:
+            index = self.of(func.slice)
+            if index.kind in _READ_KINDS:  # whatever the container is: one function is called, or another
+                self.site(func, "index", index.origin or func.slice, suspected=index.suspected)
+        return self.call_value(node, value)
 
     # Arguments.
 
@@ -244,6 +249,8 @@ class Calls(Expressions):
         if base.kind == MAPPING:
             if name in ("get", "pop", "setdefault"):
                 key = node.args[0] if node.args else None
+                if values and values[0].kind in _READ_KINDS and chooses(base):
+                    self.site(node, "index", values[0].origin or key, suspected=values[0].suspected)
                 return at_key(base, key.value if isinstance(key, ast.Constant) else ANY_KEY)
             of = {"items": Value(TUPLE, (PLAIN, at_key(base))), "values": at_key(base), "keys": PLAIN}.get(name)
             return items(of, base.origin, sized=base.sized) if of is not None else base if name == "copy" else UNKNOWN
@@ -253,6 +260,8 @@ class Calls(Expressions):
             return items(Value(TUPLE, (PLAIN, element(base))), base.origin, sized=base.sized)
         if name in ("pop", "popleft", "get", "setdefault"):
             return element(base) if base.kind == ITEMS else UNKNOWN
+        if name == "sort" and not self.by_key(node, element(base)) and element(base).kind == TENSOR_KIND:
+            self.site(node, "Python's sorted", node, test=node)
         if name in ("index", "count") and element(base).kind in _READ_KINDS:
             return read(node)
         return PLAIN if name in ("sort", "clear", "remove", "index", "count", "keys", "reverse") else UNKNOWN
@@ -442,8 +451,8 @@ class Calls(Expressions):
     def extreme(self, node: ast.Call) -> Value:
         """max and min compare, and keep the one or the other."""
         values = [self.of(argument) for argument in node.args]
-        for keyword in node.keywords:
-            self.of(keyword.value)
+        if self.by_key(node, element(values[0]) if len(values) == 1 else joined(values)):
+            return element(values[0]) if len(values) == 1 else joined(values)
         if len(values) == 1:
             value = element(values[0])
             if values[0].kind == READ_KIND:
@@ -454,6 +463,18 @@ class Calls(Expressions):
             self.site(node, f"Python's {node.func.id}", node, test=node)
             return TENSOR
         return value if value.kind != UNKNOWN_KIND else UNKNOWN
+
+    def by_key(self, node: ast.Call, of: Value) -> bool:
+        """True where max, min or sorted compare by a key; a finding, where the key is a tensor's value."""
+        for keyword in node.keywords:
+            if keyword.arg == "key":
+                key = self.of(keyword.value)
+                value = self.module.returned(key.parts, self, [], [of]) if key.kind == FUNCTION else UNKNOWN
+                if value.kind in _READ_KINDS:
+                    name = node.func.id if isinstance(node.func, ast.Name) else "sorted"
+                    self.site(node, f"Python's {name}", value.origin or node, test=node)
+                return True
+        return False
 
     def any_all(self, node: ast.Call) -> Value:
         value = self.of(node.args[0]) if node.args else PLAIN
@@ -472,7 +493,7 @@ class Calls(Expressions):
         values = self.arguments(node)
         value = values[0] if values else UNKNOWN
         of = element(value)
-        if of.kind == TENSOR_KIND and not any(keyword.arg == "key" for keyword in node.keywords):
+        if not self.by_key(node, of) and of.kind == TENSOR_KIND:
             self.site(node, "Python's sorted", node, test=node)
         return items(of, value.origin, sized=value.sized)
 

@@ -176,7 +176,7 @@ class Expressions:
             return base
         by_value = index.kind in (READ_KIND, TENSOR_KIND)
         if kind in (ITEMS, TUPLE, MAPPING):
-            if by_value and isinstance(node.ctx, ast.Load) and _chooses(base):
+            if by_value and isinstance(node.ctx, ast.Load) and chooses(base):
                 self.site(node, "index", index.origin or node.slice, suspected=index.suspected)
             if kind == MAPPING:
                 return at_key(base, node.slice.value if isinstance(node.slice, ast.Constant) else ANY_KEY)
@@ -466,7 +466,7 @@ def _text(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)))
 
 
-def _chooses(container: Value) -> bool:
+def chooses(container: Value) -> bool:
     """True where taking one element rather than another changes what runs: functions, layers, tensors."""
     of = at_key(container) if container.kind == MAPPING else element(container)
     return of.kind not in (PLAIN_KIND, READ_KIND, "never", UNKNOWN_KIND)

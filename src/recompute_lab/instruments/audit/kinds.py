@@ -124,8 +124,10 @@ def join(a: Value, b: Value) -> Value:
         return Value(MAPPING, parts, a.origin or b.origin, sized=a.sized or b.sized)
     if a.kind == READ_KIND or a.parts == b.parts:
         return a
-    if a.kind == LAYER:
+    if a.kind in (LAYER, INSTANCE):
         return Value(LAYER, "")  # one layer or another
+    if a.kind in (FUNCTION, MODULE):
+        return a  # one function or another: that there is a choice is what matters
     return UNKNOWN if a.kind != PLAIN_KIND else a
 
 

@@ -47,7 +47,7 @@ COMMON_METHODS = frozenset(
 READERS = frozenset("item tolist numpy equal allclose is_nonzero __bool__ __int__ __float__ __index__".split())
 
 # Those whose result's size depends on values.
-SIZES = frozenset("nonzero argwhere masked_select unique unique_consecutive".split())
+SIZES = frozenset("nonzero argwhere masked_select unique unique_consecutive bincount".split())
 
 # Methods of a tensor that read no value: they ask for what is known without it.
 META_METHODS = frozenset(
@@ -67,7 +67,7 @@ TENSOR_ATTRIBUTES = frozenset("T mT H mH real imag data grad values indices".spl
 # Methods and functions whose result has a fixed size, whatever the size of what they take.
 REDUCTIONS = frozenset(
     """sum mean prod max min any all norm std var argmax argmin amax amin median mode logsumexp numel count_nonzero
-    nansum nanmean quantile item bincount dist""".split()
+    nansum nanmean quantile item dist""".split()
 )
 
 # Functions and methods that return several tensors; the first group only where they are given a dimension.
