@@ -505,6 +505,7 @@ WRITES = {
     "a local name": ("y = x + 1", False),
     "a method that only sounds so": ("x = self.linear(x)", False),
     "no gradient needed": ("x.requires_grad_()", False),
+    "keyword arguments, packed for this call": ("options.pop('a', None)", False),
 }
 
 
@@ -522,7 +523,7 @@ class M(nn.Module):
         self.found, self.table, self.calls = [], {{}}, 0
         self.norm, self.linear = nn.BatchNorm1d(2), nn.Linear(2, 2)
 
-    def forward(self, x, kept=[]):
+    def forward(self, x, kept=[], **options):
         {body}
         return x
 """

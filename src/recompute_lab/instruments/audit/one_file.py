@@ -146,7 +146,7 @@ _FORMS = {
 def _message(site: Site, what: str, read_line: int | None, line: int) -> str:
     if site.rule == "lasting-write":
         if site.form == "add":
-            return f"{site.subject} is changed once more in every pass: under a checkpoint twice for each step"
+            return f"every pass changes {site.subject} once more: under a checkpoint twice for each step"
         return f"{site.subject} outlives the call: under a checkpoint the recomputation writes it again, and last"
     read = "" if read_line in (None, line) else f", read in line {read_line},"
     may = "may decide" if site.suspected else "decides"

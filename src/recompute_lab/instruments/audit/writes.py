@@ -49,7 +49,10 @@ class _Writes(ast.NodeVisitor):
             n for s in body for p in ast.walk(s) if isinstance(p, (ast.Global, ast.Nonlocal)) for n in p.names
         }
         self.bound = _bound(body) - self.declared  # names that the function makes itself
-        self.arguments = set(record.params) - self.bound - {self.receiver}
+        arguments = getattr(node, "args", None)
+        packed = {one.arg for one in (arguments.vararg, arguments.kwarg) if one} if arguments else set()
+        # *args, **kwargs and an autograd function's ctx are made for this call.
+        self.arguments = set(record.params) - self.bound - packed - {self.receiver, "ctx"}
         for statement in body:
             self.visit(statement)
 
