@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from recompute_lab.instruments.audit import vocabulary as words
-from recompute_lab.instruments.audit.expressions import Expressions, chooses
+from recompute_lab.instruments.audit.expressions import Expressions, chooses, is_fixed, is_text
 from recompute_lab.instruments.audit.kinds import (
     ANY_KEY,
     CLASS,
@@ -21,6 +21,7 @@ from recompute_lab.instruments.audit.kinds import (
     PLAIN,
     PLAIN_KIND,
     READ_KIND,
+    SUSPECTED,
     TENSOR,
     TENSOR_KIND,
     TUPLE,
@@ -104,6 +105,9 @@ class Calls(Expressions):
         if kind == MODULE:
             return self.call_torch(node, func.parts)
         if kind == FUNCTION:
+            if func.partial:
+                self.arguments(node)
+                return self.module.returned(func.parts, self)
             return self.call_function(node, func.parts)
         if kind == CLASS:
             return self.construct(node, func.parts)
@@ -112,7 +116,9 @@ class Calls(Expressions):
         values = self.arguments(node)
         if kind == LAYER:
             self.is_tensor_argument(node)
-            return Value(TUPLE, (TENSOR, TENSOR)) if func.parts in words.PAIR_LAYERS else TENSOR
+            if func.parts in words.PAIR_LAYERS:
+                return Value(TUPLE, (TENSOR, TENSOR))
+            return sized(values[0].origin) if values and values[0].sized else TENSOR
         if kind == EXTERNAL:
             self.record.calls.add(func.parts)
             for value in values:
@@ -120,7 +126,7 @@ class Calls(Expressions):
                     self.record.calls.add(value.parts)
             name = func.parts.rsplit(".", 1)[-1]
             if name == "partial":
-                return values[0] if values else UNKNOWN
+                return self.partial(values)
             if name == "deepcopy" or name == "copy":
                 return values[0] if values else UNKNOWN
             return Value(EXTERNAL, func.parts) if name[:1].isupper() else UNKNOWN
@@ -138,7 +144,8 @@ class Calls(Expressions):
         if init is not None:
             self.call_function(node, init)
         else:
-            self.arguments(node)
+            for name, value in zip(owner.fields, self.arguments(node), strict=False):
+                self.module.assigned(owner, name, value, self.record)  # a dataclass, a NamedTuple
         if any(
             base.rsplit(".", 1)[-1] in ("Enum", "IntEnum", "StrEnum", "Exception") for base in owner.outside_bases()
         ):
@@ -164,6 +171,14 @@ class Calls(Expressions):
             if base.kind == CLASS and (method := base.parts.method(name)):
                 return self.call_function(node, method)
         return self.call_unknown(node)
+
+    def partial(self, values: list[Value]) -> Value:
+        """The function, but a call no longer shows which argument goes where."""
+        if not values or values[0].kind != FUNCTION:
+            return values[0] if values else UNKNOWN
+        value = Value(FUNCTION, values[0].parts)
+        value.partial = True
+        return value
 
     # A method.
 
@@ -202,7 +217,12 @@ class Calls(Expressions):
             self.is_tensor(node.func.value)
             return self.tensor_result(node, TENSOR, name, values)
         if name in words.SHARED_METHODS and self.module.has_torch and not self.module.uses_arrays(self.record):
-            return self.tensor_result(node, TENSOR, name, values)
+            if any(map(is_text, node.args)):
+                return UNKNOWN  # dataset.unique("label"): a column, not a dimension
+            result = self.tensor_result(node, SUSPECTED, name, values)
+            if result.kind == TENSOR_KIND and not self.record.handles_tensors:
+                result = SUSPECTED if not (result.sized or result.mask) else result
+            return result
         if name == "item" and self.module.has_torch and not node.args:
             return read(node)
         if name in ("to", "cpu", "cuda", "type", "float", "half", "double") and base.kind == UNKNOWN_KIND:
@@ -228,7 +248,6 @@ class Calls(Expressions):
             value = TENSOR
             if len(node.args) > 1 and values[1].mask:
                 value = MASK
-            owner.buffers.add(node.args[0].value)
             self.module.assigned(owner, node.args[0].value, value, self.record)
         return PLAIN
 
@@ -281,7 +300,9 @@ class Calls(Expressions):
             value.mask = name == "numpy" and base.mask
             return value
         if name in words.META_METHODS:
-            return read(base.origin) if base.sized and name in words.SIZE_METHODS else PLAIN
+            if not base.sized or name not in words.SIZE_METHODS:
+                return PLAIN
+            return PLAIN if name == "size" and node.args and is_fixed(node.args[0], base.origin) else read(base.origin)
         if name in words.SIZES:
             return self.of_a_size(node, name)
         if name == "where" and not values:
@@ -340,6 +361,9 @@ class Calls(Expressions):
             return self.layer(node, name, values)
         if root == "torch" and name == "Tensor":
             return TENSOR
+        if root == "torch.Tensor" and values and values[0].kind in (TENSOR_KIND, UNKNOWN_KIND):
+            self.is_tensor(node.args[0]) if node.args else None
+            return self.tensor_result(node, TENSOR, name, values[1:])
         if root == "torch" and name.endswith("Tensor"):
             return MASK if name in words.MASK_TYPES else TENSOR
         if root == "torch" and (name in words.META_FUNCTIONS or _asks(name)):
@@ -404,11 +428,15 @@ class Calls(Expressions):
         if library in ("numpy", "math", "scipy", "cmath", "statistics"):
             for value in values:
                 if value.kind in _READ_KINDS:
-                    return value if value.kind == READ_KIND else read(node)
+                    result = read(value.origin or node)
+                    result.sized = value.sized or name in _ARRAY_SIZES
+                    return result
                 if value.kind == ITEMS and value.parts.kind in _READ_KINDS:
                     return read(value.parts.origin or node)
             return PLAIN if library != "scipy" else UNKNOWN
-        if dotted in ("functools.partial", "copy.copy", "copy.deepcopy"):
+        if dotted == "functools.partial":
+            return self.partial(values)
+        if dotted in ("copy.copy", "copy.deepcopy"):
             return values[0] if values else UNKNOWN
         if library in ("random", "os", "time", "re", "json", "logging", "warnings", "sys", "inspect", "pathlib"):
             return PLAIN
@@ -570,6 +598,11 @@ class Calls(Expressions):
             self.module.assigned(values[0].parts, str(node.args[1].value), values[2], self.record)
         return PLAIN
 
+    def divided(self, node: ast.Call) -> Value:
+        """divmod, pow."""
+        value = joined(self.arguments(node))
+        return Value(TUPLE, (value, value)) if node.func.id == "divmod" else value
+
     def plain(self, node: ast.Call) -> Value:
         self.arguments(node)
         return PLAIN
@@ -584,6 +617,7 @@ _MAKERS = frozenset(
     atleast_1d atleast_2d atleast_3d""".split()
 )
 _OF_A_SIZE = frozenset("zeros ones empty arange range linspace eye rand randn randint randperm".split())
+_ARRAY_SIZES = frozenset("nonzero flatnonzero argwhere unique compress extract trim_zeros union1d intersect1d".split())
 # Parts of torch that are asked what is there: devices, versions, ranks.
 _QUESTIONS = tuple(
     f"torch.{part}"
@@ -599,11 +633,12 @@ _BUILTINS = {
     **dict.fromkeys(("list", "tuple", "set", "frozenset"), Calls.collection),
     **dict.fromkeys(("abs", "round", "reversed", "iter"), Calls.same_items),
     **dict.fromkeys(
-        """isinstance issubclass hasattr callable type id str repr print ord chr hash format dir vars open input pow
-        divmod slice object staticmethod classmethod property memoryview bytes bytearray complex ValueError
+        """isinstance issubclass hasattr callable type id str repr print ord chr hash format dir vars open input
+        slice object staticmethod classmethod property memoryview bytes bytearray complex ValueError
         RuntimeError TypeError""".split(),
         Calls.plain,
     ),
+    **dict.fromkeys(("divmod", "pow"), Calls.divided),
     "len": Calls.length,
     "sum": Calls.sum,
     "sorted": Calls.sorted,

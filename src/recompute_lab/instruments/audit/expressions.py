@@ -42,6 +42,9 @@ from recompute_lab.instruments.audit.kinds import (
 from recompute_lab.instruments.audit.records import FunctionRecord, Site
 
 
+_GUARDS = 5  # conditions around a line that are named, the nearest ones
+
+
 class Expressions:
     def __init__(self, module, record: FunctionRecord):
         self.module, self.record = module, record
@@ -53,7 +56,8 @@ class Expressions:
     # Decisions.
 
     def site(self, node: ast.AST, form: str, origin: ast.AST | None, guards=(), arms=(), test=None, suspected=False):
-        guards = [ast.unparse(_settled(guard)) for guard in (*self.conditions, *guards) if not _is_presence(guard)]
+        conditions = [*self.conditions[-_GUARDS:], *guards]
+        guards = [ast.unparse(_settled(guard)) for guard in conditions if not _is_presence(guard)]
         self.record.sites[node] = Site(
             node, "tensor-branch", form, origin, guards, self.record, arms, test, suspected=suspected
         )
@@ -61,14 +65,17 @@ class Expressions:
     def truth(self, node: ast.expr) -> tuple[Value | None, list[ast.expr]]:
         """The read that a condition on this expression makes, if any, and what settles it before."""
         if isinstance(node, ast.BoolOp):
-            found, before = None, []
+            found, before, inner = None, [], []
             for value in node.values:
                 one, guards = self.truth(value)
-                if found is None and one is not None:
-                    found, before = one, before + guards
-                elif found is None:
+                if found is not None:
+                    # In `(a and x.any()) or (b and y.any())` neither a nor b is what arms it.
+                    inner = inner if one is None or isinstance(node.op, ast.And) else []
+                elif one is not None:
+                    found, inner = one, guards
+                else:
                     before.append(value if isinstance(node.op, ast.And) else ast.UnaryOp(ast.Not(), value))
-            return found, before if found is not None else []
+            return found, before + inner if found is not None else []
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.truth(node.operand)
         value = self.of(node)
@@ -77,7 +84,9 @@ class Expressions:
     def decides(self, value: Value, node: ast.AST) -> Value | None:
         """The value as a read, where its truth is decided by a tensor's value."""
         if value.kind == TENSOR_KIND:
-            return read(value.origin or node)
+            found = read(value.origin or node)
+            found.suspected = value.suspected
+            return found
         if value.kind == READ_KIND:
             return value
         if value.kind in (ITEMS, MAPPING) and value.sized:
@@ -110,7 +119,8 @@ class Expressions:
     def of(self, node: ast.expr | None) -> Value:
         if node is None:
             return PLAIN
-        return _BY_NODE[type(node)](self, node)
+        handler = _BY_NODE.get(type(node))
+        return handler(self, node) if handler is not None else UNKNOWN
 
     def constant(self, node: ast.Constant) -> Value:
         return PLAIN
@@ -121,8 +131,9 @@ class Expressions:
     def attribute(self, node: ast.Attribute) -> Value:
         base, attr = self.of(node.value), node.attr
         kind = base.kind
-        if attr in words.CONFIGURATION and kind != MODULE:
-            return PLAIN
+        if attr in words.CONFIGURATION and kind in (UNKNOWN_KIND, INSTANCE):
+            known = self.instance_attribute(base, attr) if kind == INSTANCE else UNKNOWN
+            return known if known.kind in (TENSOR_KIND, READ_KIND) else PLAIN
         if kind == MODULE:
             return self.module.imported(f"{base.parts}.{attr}")
         if kind == INSTANCE:
@@ -132,15 +143,13 @@ class Expressions:
         if attr in words.META_ATTRIBUTES:
             if base.sized and attr in ("shape", "nbytes"):
                 return read(base.origin)
-            return base if kind == READ_KIND and attr not in ("shape", "ndim", "dtype") else PLAIN
+            return PLAIN
         if kind == TENSOR_KIND:
             return base if attr in words.TENSOR_ATTRIBUTES else UNKNOWN
         if kind == READ_KIND:
-            return base
+            return PLAIN if attr == "size" and not base.sized else base
         if kind == MAPPING:
             return base.parts.get(attr, UNKNOWN)  # an output that is a dictionary with attributes
-        if attr == "grad" and kind == UNKNOWN_KIND:
-            return TENSOR
         if kind == CLASS:
             method = base.parts.method(attr)
             return Value(FUNCTION, method) if method else base.parts.attribute(attr)
@@ -165,11 +174,14 @@ class Expressions:
     def subscript(self, node: ast.Subscript) -> Value:
         base, index = self.of(node.value), self.of(node.slice)
         kind = base.kind
-        if kind == READ_KIND and _is_fixed_dimension(node, base):
+        if kind == READ_KIND and is_shape(node.value) and is_fixed(node.slice, base.origin):
             return PLAIN
-        if kind == UNKNOWN_KIND and isinstance(node.slice, ast.Compare) and self.module.has_torch:
-            if not self.module.uses_arrays(self.record):  # x[x > 0]: no list takes that
+        if isinstance(node.slice, ast.Compare) and self.module.has_torch:  # x[x > 0]: no list takes that
+            if kind == TENSOR_KIND or (kind == UNKNOWN_KIND and not self.module.uses_arrays(self.record)):
                 base, index, kind = TENSOR, MASK, TENSOR_KIND
+            elif kind == READ_KIND:
+                kept = Value(READ_KIND, None, base.origin, sized=True)
+                return kept
         if kind == TENSOR_KIND or (kind == UNKNOWN_KIND and _selects(index)):
             return self.selected(node, base, index)
         if kind == READ_KIND:
@@ -315,9 +327,19 @@ class Expressions:
         else:
             arms = ([ast.Expr(node.body)], [ast.Expr(node.orelse)])
             self.site(node, "ternary", found.origin or node.test, guards, arms, node.test, found.suspected)
-        value = join(self.of(node.body), self.of(node.orelse))
+        body = self.on_condition(node.test if found is None else None, node.body)
+        value = join(body, self.on_condition(ast.UnaryOp(ast.Not(), node.test) if found is None else None, node.orelse))
         if found is not None and value.kind == PLAIN_KIND:
             return found  # one of two plain values, chosen by a tensor's
+        return value
+
+    def on_condition(self, condition: ast.expr | None, node: ast.expr) -> Value:
+        """The arm of a ternary whose condition is settled without a tensor."""
+        if condition is None:
+            return self.of(node)
+        self.conditions.append(condition)
+        value = self.of(node)
+        self.conditions.pop()
         return value
 
     def with_none(self, node: ast.IfExp, name: str, is_none: bool) -> Value:
@@ -455,11 +477,33 @@ def _selects(index: Value) -> bool:
     return index.mask or index.sized or (index.kind == TUPLE and any(map(_selects, index.parts)))
 
 
-def _is_fixed_dimension(node: ast.Subscript, size: Value) -> bool:
-    """`x.nonzero().shape[1]`: how many dimensions x has; only how many rows there are depends on values."""
-    at = _position(node.slice)
-    rows = isinstance(size.origin, ast.Call) and getattr(size.origin.func, "attr", "") in ("nonzero", "argwhere")
-    return rows and at not in (None, 0) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+def is_shape(node: ast.expr) -> bool:
+    """x.shape, x.size()."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "size" and not node.args
+    return isinstance(node, ast.Attribute) and node.attr == "shape"
+
+
+def dynamic_dimension(origin: ast.AST | None) -> int | None:
+    """The only dimension whose size depends on values, where that can be told from how the tensor was made."""
+    if isinstance(origin, ast.Subscript):
+        return None if isinstance(origin.slice, ast.Tuple) else 0
+    if isinstance(origin, ast.Call):
+        name = getattr(origin.func, "attr", "")
+        if name in ("nonzero", "argwhere"):
+            return 0
+        if name == "repeat_interleave":
+            dim = next((k.value for k in origin.keywords if k.arg == "dim"), None)
+            dim = dim if dim is not None else origin.args[-1] if len(origin.args) > 1 else None
+            at = _position(dim) if dim is not None else 0
+            return at if at is not None and at >= 0 else None
+    return None
+
+
+def is_fixed(at: ast.expr, origin: ast.AST | None) -> bool:
+    """True where this dimension of what was selected has the same size, whatever the values."""
+    dynamic, at = dynamic_dimension(origin), _position(at)
+    return dynamic is not None and at is not None and at != dynamic and (at >= 0 or dynamic == 0)
 
 
 def _text(node: ast.expr) -> bool:
@@ -492,7 +536,7 @@ def _is_presence(node: ast.expr) -> bool:
         return _is_presence(node.operand)
     if isinstance(node, ast.BoolOp):
         return all(map(_is_presence, node.values))
-    return _none_test(node) is not None or (
+    return isinstance(node, ast.Constant) or _none_test(node) is not None or (
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "hasattr")
     )
 

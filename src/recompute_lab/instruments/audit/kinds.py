@@ -11,6 +11,7 @@ from typing import Any
 
 UNKNOWN_KIND, PLAIN_KIND, TENSOR_KIND, READ_KIND = "unknown", "plain", "tensor", "read"
 ITEMS, TUPLE, MAPPING = "items", "tuple", "mapping"  # of values of one kind, by position, by key
+_DEEPEST = 5  # of containers in containers; what lies deeper is unknown
 ANY_KEY = ...  # under which a mapping has what its other keys hold
 FUNCTION, CLASS, INSTANCE, LAYER, MODULE, EXTERNAL = "function", "class", "instance", "layer", "module", "external"
 
@@ -21,14 +22,20 @@ class Value:
     `parts`: an element (items), elements (tuple), a dict (mapping), a function's or class's record, a dotted name.
     `origin`: the syntax node where a tensor's value was read, or where a size came to depend on one.
     `sized`: the size (of a tensor, a list) depends on a tensor's value. `mask`: a tensor of booleans, as far as known.
-    `suspected`: it is a tensor's value by circumstance only.
+    `suspected`: it is a tensor's value by circumstance only. `partial`: a function that has some arguments already.
     """
 
-    __slots__ = ("kind", "mask", "origin", "parts", "sized", "suspected")
+    __slots__ = ("depth", "kind", "mask", "origin", "parts", "partial", "sized", "suspected")
 
     def __init__(self, kind: str, parts: Any = None, origin: ast.AST | None = None, *, sized=False, mask=False):
         self.kind, self.parts, self.origin = kind, parts, origin
-        self.sized, self.mask, self.suspected = sized, mask, False
+        self.sized, self.mask, self.suspected, self.partial = sized, mask, False, False
+        self.depth = 0
+        if kind in (ITEMS, TUPLE, MAPPING):
+            inner = (parts,) if kind == ITEMS else parts if kind == TUPLE else parts.values()
+            self.depth = 1 + max((value.depth for value in inner), default=0)
+            if self.depth > _DEEPEST:
+                self.kind, self.parts = UNKNOWN_KIND, None
 
     def __repr__(self) -> str:
         return f"{self.kind}{'*' if self.sized else ''}"
@@ -36,6 +43,8 @@ class Value:
 
 UNKNOWN, PLAIN, TENSOR = Value(UNKNOWN_KIND), Value(PLAIN_KIND), Value(TENSOR_KIND)
 MASK = Value(TENSOR_KIND, mask=True)
+SUSPECTED = Value(TENSOR_KIND)  # what has a method that NumPy's arrays and many others have as well
+SUSPECTED.suspected = True
 NEVER = Value("never")  # the element of an empty list
 
 _RANK = {

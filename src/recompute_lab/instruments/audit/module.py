@@ -75,10 +75,11 @@ class Module:
         top = FunctionRecord(self.tree, "<module>", state="done")
         self.functions[self.tree] = top
         self.top = Statements(self, top)
-        try:
-            self.top.walk(self.tree.body)
-        except RecursionError:
-            self.too_deep.append("<module>")
+        for statement in self.tree.body:  # one by one: what follows `raise SystemExit` in a notebook is read as well
+            try:
+                self.top.walk([statement])
+            except RecursionError:
+                self.too_deep.append(f"line {statement.lineno}")
         for owner in list(self.classes.values()):
             self.initialise(owner)
         while True:
@@ -138,6 +139,8 @@ class Module:
         record = FunctionRecord(node, name, owner, outer, parent)
         arguments = node.args
         positional = [*arguments.posonlyargs, *arguments.args]
+        record.positional = [argument.arg for argument in positional]
+        record.packed = tuple(one.arg if one else None for one in (arguments.vararg, arguments.kwarg))
         defaults = dict(zip([a.arg for a in positional[::-1]], arguments.defaults[::-1], strict=False))
         defaults |= {
             a.arg: d for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None
@@ -187,13 +190,21 @@ class Module:
         caller = scope.record
         caller.calls.add(record)
         record.callers[caller] = None
-        names = list(record.params)
+        names = record.positional
         if record.binding == "class" or (record.binding == "method" and bound is None):
             names = names[1:]
         changed = False
-        shown = [*nodes, *[None] * len(values)]
-        given = [one for one in zip(names, values, shown, strict=False) if not isinstance(one[2], ast.Starred)]
-        given += [(name, *pair) for name, pair in (keywords or {}).items() if name in record.params]
+        given = []
+        for at, value in enumerate(values):
+            node = nodes[at] if at < len(nodes) else None
+            if isinstance(node, ast.Starred):
+                break  # how many it is, nobody knows, and so not where the next ones go
+            if at < len(names):
+                given.append((names[at], value, node))
+            elif record.packed[0] is not None:
+                given.append((record.packed[0], items(value), None))
+        known = {*record.positional, *record.params} - set(record.packed)
+        given += [(name, *pair) for name, pair in (keywords or {}).items() if name in known]
         for name, value, node in given:
             known = record.params[name]
             if value.kind != UNKNOWN_KIND:
@@ -235,29 +246,29 @@ class Module:
 
     # Classes.
 
-    def class_record(self, node: ast.ClassDef, scope: Statements) -> ClassRecord:
+    def class_record(self, node: ast.ClassDef, scope: Statements, inside: str = "") -> ClassRecord:
         record = self.classes.get(node)
         if record is not None:
             return record
-        name = node.name
-        if scope.record.node is not self.tree:
-            name = f"{scope.record.name}.{name}"
+        inside = inside or ("" if scope.record.node is self.tree else scope.record.name)
+        name = f"{inside}.{node.name}" if inside else node.name
         record = self.classes[node] = ClassRecord(node, name, [scope.of(base) for base in node.bases])
         outer = [scope.names, *scope.outer]
+        body = _direct(node.body)
         names, scope.names = scope.names, dict(scope.names)
-        for statement in node.body:
-            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                continue
+        for statement in body:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                said = kind_of(statement.annotation) or UNKNOWN
-                record.attributes[statement.target.id] = said
+                record.attributes[statement.target.id] = kind_of(statement.annotation) or UNKNOWN
+                record.fields.append(statement.target.id)
             elif isinstance(statement, ast.Assign):
                 value = scope.of(statement.value)
                 for target in statement.targets:
                     if isinstance(target, ast.Name):
                         record.attributes[target.id] = value
+            elif isinstance(statement, ast.ClassDef):
+                record.attributes[statement.name] = Value(CLASS, self.class_record(statement, scope, name))
         scope.names = names
-        methods = [s for s in node.body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        methods = [s for s in body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef))]
         for method in methods:  # all of them first: a class is a module by its having a forward
             record.methods[method.name] = self.functions.setdefault(
                 method, FunctionRecord(method, f"{name}.{method.name}", record)
@@ -320,6 +331,19 @@ def _given(value: Value, known: Value) -> Value:
     if known.kind == PLAIN_KIND and value.kind not in (READ_KIND, TENSOR_KIND):
         return UNKNOWN
     return value
+
+
+def _direct(body: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a class body, with those under an if, a try or a with in it."""
+    found = []
+    for statement in body:
+        found.append(statement)
+        if isinstance(statement, (ast.If, ast.Try, ast.With)):
+            for name in ("body", "orelse", "finalbody"):
+                found += _direct(getattr(statement, name, []))
+            for handler in getattr(statement, "handlers", []):
+                found += _direct(handler.body)
+    return found
 
 
 def _statements(body: list[ast.stmt]):

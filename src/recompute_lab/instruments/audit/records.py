@@ -34,6 +34,8 @@ class FunctionRecord:
     outer: list[dict[str, Value]] = field(default_factory=list)  # the scopes around it, innermost first
     parent: FunctionRecord | None = None
     params: dict[str, Value] = field(default_factory=dict)
+    positional: list[str] = field(default_factory=list)
+    packed: tuple[str | None, str | None] = (None, None)  # the names behind * and **
     defaults: dict[str, Value] = field(default_factory=dict)
     untyped: set[str] = field(default_factory=set)  # neither annotated nor with a default
     returns: Value | None = None
@@ -70,7 +72,7 @@ class ClassRecord:
     bases: list[Value]
     methods: dict[str, FunctionRecord] = field(default_factory=dict)
     attributes: dict[str, Value] = field(default_factory=dict)
-    buffers: set[str] = field(default_factory=set)
+    fields: list[str] = field(default_factory=list)  # annotated in the class body, in order
     asked: dict[str, dict[FunctionRecord, None]] = field(default_factory=dict)  # who looked an attribute up
     initialised: bool = False
 

@@ -5,19 +5,21 @@ Nothing is imported or run. What cannot be read costs one line in the result, an
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import io
 import json
 import os
 import re
 import tokenize
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 LARGEST = 8_000_000  # bytes; what is longer was written by a program
 SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
-_MAGIC = re.compile(r"\s*[%!]|.*\?\s*$")
+_MAGIC = re.compile(r"\s*[%!?]|\s*[\w.]+\?\??\s*$|\s*[\w, ]+=\s*[%!]")
 _CELL_MAGICS_OF_PYTHON = ("%%time", "%%timeit", "%%capture", "%%prun")
 
 
@@ -125,7 +127,22 @@ def decoded(data: bytes) -> str:
         raise Unreadable("not text in UTF-8, nor in an encoding that it declares") from None
     if "\0" in text:
         raise Unreadable("not text: it contains null bytes")
+    return _lines(text)
+
+
+def _lines(text: str) -> str:
+    """Lines end as Python's parser counts them."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _parses(lines: list[str]) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse("\n".join(lines))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def _notebook(data: bytes) -> Source:
@@ -144,29 +161,23 @@ def _notebook(data: bytes) -> Source:
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
             continue
         source = cell.get("source", "")
-        text = "".join(map(str, source)) if isinstance(source, list) else str(source)
-        of_cell = _without_magics(text.split("\n"))
-        try:
-            compile("\n".join(of_cell), "cell", "exec", flags=0x400 | 0x2000, dont_inherit=True)  # parsed, not run
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            notes.append(f"cell {number} is not Python that can be parsed")
-            continue
+        text = _lines("".join(map(str, source)) if isinstance(source, list) else str(source))
+        of_cell = text.split("\n")
+        if not _parses(of_cell):
+            of_cell = _without_magics(of_cell)
+            if not _parses(of_cell):
+                notes.append(f"cell {number} is not Python that can be parsed")
+                continue
         lines += of_cell
         where += [(number, line) for line in range(1, len(of_cell) + 1)]
     return Source("\n".join(lines), where, tuple(notes))
 
 
 def _without_magics(lines: list[str]) -> list[str]:
-    if lines and lines[0].startswith("%%") and not lines[0].startswith(_CELL_MAGICS_OF_PYTHON):
-        return [""] * len(lines)
-    kept = []
-    for line in lines:
-        if _MAGIC.match(line) and (line.lstrip()[:1] in "%!" or not line.strip().startswith("#")):
-            indent = line[: len(line) - len(line.lstrip())]
-            kept.append(f"{indent}pass")
-        else:
-            kept.append(line)
-    return kept
+    """A cell without what IPython alone understands, line by line."""
+    if lines and lines[0].startswith("%%"):
+        lines = ["", *lines[1:]] if lines[0].startswith(_CELL_MAGICS_OF_PYTHON) else [""] * len(lines)
+    return [f"{line[: len(line) - len(line.lstrip())]}pass" if _MAGIC.match(line) else line for line in lines]
 
 
 def _shown(path: str | os.PathLike) -> str:

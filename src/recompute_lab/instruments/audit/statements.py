@@ -9,7 +9,7 @@ import ast
 
 from recompute_lab.instruments.audit.annotations import kind_of
 from recompute_lab.instruments.audit.calls import Calls
-from recompute_lab.instruments.audit.expressions import none_test, traces
+from recompute_lab.instruments.audit.expressions import dynamic_dimension, is_shape, none_test, traces
 from recompute_lab.instruments.audit.kinds import (
     CLASS,
     FUNCTION,
@@ -150,7 +150,9 @@ class Statements(Calls):
             if found is not None:
                 arms = (node.body, node.orelse)
                 self.site(node, "while", found.origin or node.test, guards, arms, node.test, found.suspected)
-            self.arm(node.body, found, node.test)
+            conditions = list(self.conditions)  # a loop's own condition arms nothing: it is met in some round
+            self.arm(node.body, found, node.test if found is not None else ast.Constant(True))
+            self.conditions = conditions
             self.merge(before)
             if self.settled(before):
                 break
@@ -246,12 +248,20 @@ class Statements(Calls):
     def assign(self, node: ast.Assign) -> bool:
         value = self.of(node.value)
         for target in node.targets:
-            self.bind(target, self.carried(node.value, value))
+            self.bind(target, self.dimensions(node.value, target, self.carried(node.value, value)))
         return False
+
+    def dimensions(self, node: ast.expr, target: ast.expr, value: Value) -> Value:
+        """`n, d = kept.shape`: only the dimension that was selected along depends on values."""
+        if value.kind == READ_KIND and isinstance(target, ast.Tuple) and is_shape(node):
+            at = dynamic_dimension(value.origin)
+            if at is not None:
+                return Value(TUPLE, tuple(value if i == at else PLAIN for i in range(len(target.elts))))
+        return value
 
     def carried(self, node: ast.expr, value: Value) -> Value:
         """A flag that is set under a decision on a tensor's value carries the decision along."""
-        flag = isinstance(node, ast.Constant) and isinstance(node.value, bool)
+        flag = isinstance(node, ast.Constant) and node.value is not None
         return read(self.under) if flag and self.under is not None else value
 
     def annotated(self, node: ast.AnnAssign) -> bool:
@@ -265,6 +275,8 @@ class Statements(Calls):
 
     def augmented(self, node: ast.AugAssign) -> bool:
         value = self.of(ast.copy_location(ast.BinOp(node.target, node.op, node.value), node))
+        if value.kind == PLAIN_KIND:
+            value = self.carried(node.value, value)  # a count
         self.bind(node.target, value)
         return False
 
@@ -274,8 +286,8 @@ class Statements(Calls):
 
     def return_(self, node: ast.Return) -> bool:
         value = self.of(node.value)
-        if self.under is not None and isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool):
-            value = read(self.under)
+        if node.value is not None:
+            value = self.carried(node.value, value)
         self.record.returns = join(self.record.returns or NEVER, value)
         return True
 

@@ -31,7 +31,13 @@ def lasting_writes(module: Module) -> list[Site]:
         reached.add(record)
         queue += [called if isinstance(called, FunctionRecord) else _forward(called) for called in record.calls]
         queue += [nested for nested in module.functions.values() if nested.parent is record]
-    return [site for record in reached for site in _Writes(record).found]
+    found = []
+    for record in reached:
+        try:
+            found += _Writes(record).found
+        except RecursionError:
+            module.too_deep.append(record.name)
+    return found
 
 
 def _forward(called: object) -> FunctionRecord | None:
