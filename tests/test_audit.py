@@ -426,7 +426,8 @@ def test_an_assertion_only_raises():
         ("def f(x, on: bool):\n    if not on:\n        return x\n    if x.any():\n        x = x.exp()", "on"),
         ("def f(x, off: bool):\n    if off:\n        return x\n    return x.exp() if x.any() else x", "not off"),
         ("def f(x, on: bool):\n    if not on or x.any():\n        x = x.exp()\n    return x", "on"),
-        ("def f(x, m=None):\n    if m is not None and x.any():\n        x = x.exp()\n    return x", None),
+        ("def f(x, m=None):\n    if m is not None and x.any():\n        x = x.exp()\n    return x", "m is not None"),
+        ("def f(x, m=None):\n    if m is not None:\n        if x.any():\n            x = x.exp()\n    return x", None),
     ],
 )  # fmt: skip
 def test_the_condition_that_is_settled_first_is_named(code, guard):
@@ -464,8 +465,7 @@ def test_a_suggestion_that_is_code_gives_the_same_bits(body):
 
     code = "def f(x):\n" + textwrap.indent(body, "    ") + "\n    return x\n"
     (one,) = findings(code)
-    said = one.suggestion.split("always multiply: ")[-1].removeprefix("always ")
-    said = said.split(": a clamp")[0]
+    said = one.suggestion.split("always ")[-1].split(";")[0]
     if not said.startswith("x ="):
         said = f"x = {said}"
     scope = {"torch": torch}
@@ -504,6 +504,20 @@ WRITES = {
     "a local tensor in place": ("y = x + 1\n        y.add_(1)", False),
     "a local name": ("y = x + 1", False),
     "a method that only sounds so": ("x = self.linear(x)", False),
+    "the caller's tensor, before the name is another": ("x.mul_(2)\n        x = x + 1", True),
+    "a name that is not the caller's any more": ("x = x + 1\n        x.mul_(2)", False),
+    "a default, made where there was none": ("kept = [] if kept is None else kept\n        kept.append(x)", False),
+    "the caller's list, unless there was none": (
+        "if kept is None:\n            kept = []\n        kept.append(x)",
+        True,
+    ),
+    "another name for what lasts": ("mine = self.table\n        mine['a'] = x", True),
+    "a class": ("M.calls = 1", True),
+    "the environment": ("torch.backends.cudnn.benchmark = True", True),
+    "a buffer registered": ("self.register_buffer('late', x)", True),
+    "in place, by a function": ("torch.relu_(x)", True),
+    "in place, by a keyword": ("F.relu(x, inplace=True)", True),
+    "an iterator": ("next(self.count)", True),
     "no gradient needed": ("x.requires_grad_()", False),
     "keyword arguments, packed for this call": ("options.pop('a', None)", False),
 }

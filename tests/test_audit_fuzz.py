@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import sysconfig
+import textwrap
 import time
 from pathlib import Path
 
@@ -171,6 +172,29 @@ def test_many_functions_that_call_each_other_settle(count):
         for i in range(count)
     )
     assert audited(text).findings
+
+
+MANY = {
+    "early exits": ("    if k[{0}]:\n        return {0}\n    if x.sum() > {0}:\n        x = x + 1\n", 1500),
+    "writes to the argument": ("    x += {0}\n", 3000),
+    "tuples of what was before": ("    x = (x, x)\n", 40),
+    "dictionaries of what was before": ("    x = {{'a': x, 'b': x}}\n", 40),
+    "names": ("    v{0} = x + {0}\n    if k:\n        v{0} = x\n", 1500),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_many_lines_take_time_by_their_number(name):
+    line, count = MANY[name]
+    body = "".join(line.format(number) for number in range(count))
+    audited(f"{HEAD}class M(nn.Module):\n" + textwrap.indent(f"def forward(self, x, k):\n{body}    return x\n", "    "))
+
+
+def test_what_is_too_deep_is_told_and_hides_nothing_else():
+    deep = f"{HEAD}def g(x):\n    if x.any():\n        return x.exp()\n\ndef f(x):\n    return x{'.exp()' * 3000}\n"
+    found = audited(deep)
+    assert [one.function for one in found.findings if one.rule == "tensor-branch"] == ["g"]
+    assert any("too deeply" in note and note.endswith(": f") for note in found.notes)
 
 
 def test_a_long_function():

@@ -25,6 +25,7 @@ CANNOT_SEE = (
     "files that mention neither torch nor tensors; code that is made at run time (exec, modules that are swapped)",
     "`x in y` and int(x) of values of unknown kind; the order of sets",
     'checkpoints that a trainer or a configuration applies: hence "not seen", never "no"',
+    "whether a suggestion fits: it quotes the source, and was not tried; arms must agree in shape and dtype",
     "whether a lasting write differs between the passes: examine(segment, *args) runs them and tells",
 )
 

@@ -41,7 +41,6 @@ from recompute_lab.instruments.audit.kinds import (
 )
 from recompute_lab.instruments.audit.records import FunctionRecord, Site
 
-
 _GUARDS = 5  # conditions around a line that are named, the nearest ones
 
 
@@ -51,13 +50,14 @@ class Expressions:
         self.names: dict[str, Value] = {}
         self.outer = record.outer
         self.conditions: list[ast.expr] = []  # around this line, and settled without a tensor
+        self.declared: set[str] = set()  # global, nonlocal
         self.under: ast.AST | None = None  # the innermost enclosing decision on a tensor's value
 
     # Decisions.
 
     def site(self, node: ast.AST, form: str, origin: ast.AST | None, guards=(), arms=(), test=None, suspected=False):
-        conditions = [*self.conditions[-_GUARDS:], *guards]
-        guards = [ast.unparse(_settled(guard)) for guard in conditions if not _is_presence(guard)]
+        around = [condition for condition in self.conditions[-_GUARDS:] if not _is_presence(condition)]
+        guards = [ast.unparse(_settled(guard)) for guard in (*around, *guards)]
         self.record.sites[node] = Site(
             node, "tensor-branch", form, origin, guards, self.record, arms, test, suspected=suspected
         )
@@ -427,6 +427,8 @@ class Expressions:
         """Assign to a name, to a pattern of names, to an attribute or an element."""
         if isinstance(target, ast.Name):
             self.names[target.id] = value
+            if target.id in self.declared:
+                self.module.rebound(target.id, value, self)
         elif isinstance(target, (ast.Tuple, ast.List)):
             parts = value.parts if value.kind == TUPLE else ()
             whole = len(parts) == len(target.elts) and not any(isinstance(t, ast.Starred) for t in target.elts)
@@ -536,8 +538,12 @@ def _is_presence(node: ast.expr) -> bool:
         return _is_presence(node.operand)
     if isinstance(node, ast.BoolOp):
         return all(map(_is_presence, node.values))
-    return isinstance(node, ast.Constant) or _none_test(node) is not None or (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "hasattr")
+    return (
+        isinstance(node, ast.Constant)
+        or _none_test(node) is not None
+        or (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "hasattr")
+        )
     )
 
 

@@ -244,6 +244,19 @@ class Module:
             return value
         return PLAIN
 
+    def rebound(self, name: str, value: Value, scope: Statements) -> None:
+        """A global or nonlocal name has another value: whoever reads it is read again."""
+        for around in scope.outer:
+            known = around.get(name)
+            if known is not None:
+                found = join(known, value)
+                if not same(known, found):
+                    around[name] = found
+                    for record in self.functions.values():
+                        if record.state == "done" and record.node is not self.tree:
+                            self.again(record)
+                return
+
     # Classes.
 
     def class_record(self, node: ast.ClassDef, scope: Statements, inside: str = "") -> ClassRecord:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
 import warnings
 from dataclasses import dataclass, field
 
 from recompute_lab.instruments.audit.checkpoints import Links, links
-from recompute_lab.instruments.audit.finding import Finding
+from recompute_lab.instruments.audit.finding import RULES, Finding
 from recompute_lab.instruments.audit.module import Module
 from recompute_lab.instruments.audit.outcome import decides
 from recompute_lab.instruments.audit.records import Site
@@ -20,7 +22,7 @@ from recompute_lab.instruments.audit.writes import lasting_writes
 _RECURSION = 4_000  # frames of Python; a deep expression takes three a level
 _SHOWN = 100  # characters of a source line
 _TENSORS = re.compile("torch|[Tt]ensor")
-_SUPPRESSION = re.compile(r"#\s*recompute-lab:\s*ignore(?:\[([\w\s,-]*)\])?[\s:,-]*(.*)")
+_SUPPRESSION = re.compile(r"#\s*recompute-lab:\s*ignore\s*(?:\[([^\]]*)\])?[\s:,-]*(.*)")
 
 
 @dataclass
@@ -77,14 +79,19 @@ def _sizes(module: Module) -> list[Site]:
 
 def _collect(found: FileAudit, sites: list[Site], source: Source, path: str, dotted: str) -> None:
     lines = source.text.split("\n")
+    comments = _suppressions(source, path, found.notes)
     seen = set()
     for site in sorted(sites, key=lambda s: (s.node.lineno, s.node.col_offset, s.rule)):
-        one = _finding(site, lines, path, source)
+        try:
+            one = _finding(site, lines, path, source)
+        except RecursionError:
+            found.notes.append(f"{path}:{site.node.lineno}: a {site.rule}, too deeply nested to say more of it")
+            continue
         place = (one.rule, site.node.lineno, site.node.col_offset)
         if place in seen:
             continue
         seen.add(place)
-        reason = _suppressed(lines, site, one.rule)
+        reason = _suppressed(comments, site) if comments else None
         if reason:
             found.suppressed.append((one, reason))
             continue
@@ -158,14 +165,33 @@ def _bracketed(text: str) -> str:
     return f"({text})" if " or " in text else text
 
 
-def _suppressed(lines: list[str], site: Site, rule: str) -> str | None:
-    """The reason of a suppression for this rule on one of the site's lines; "" where it gives none."""
+def _suppressions(source: Source, path: str, notes: list[str]) -> dict[int, tuple[set[str], str]]:
+    """By line: the rules that a comment leaves out, and its reason. In a string it is no comment."""
+    if "recompute-lab:" not in source.text:
+        return {}
+    found = {}
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+            match = _SUPPRESSION.search(token.string) if token.type == tokenize.COMMENT else None
+            if match is None:
+                continue
+            rules = set(re.split(r"[\s,]+", match[1].strip())) if match[1] is not None else set(RULES)
+            if rules - RULES.keys():
+                notes.append(f"{path}:{token.start[0]}: there is no rule {', '.join(sorted(rules - RULES.keys()))!r}")
+            found[token.start[0]] = (rules, match[2].strip())
+    except (tokenize.TokenError, SyntaxError):
+        pass  # the parser has read it: what is left is a detail at its end
+    return found
+
+
+def _suppressed(comments: dict[int, tuple[set[str], str]], site: Site) -> str | None:
+    """The reason of a suppression for this rule on one of the condition's lines; "" where it gives none."""
     last = site.test.end_lineno if site.test is not None else site.node.lineno
-    for number in range(site.node.lineno, min(last, site.node.lineno + 30) + 1):
-        line = lines[number - 1]
-        if "recompute-lab" not in line:
-            continue
-        match = _SUPPRESSION.search(line)
-        if match and (match[1] is None or rule in re.split(r"[\s,]+", match[1])):
-            return match[2].strip()
+    body = getattr(site.node, "body", None)
+    if isinstance(body, list) and body and isinstance(body[0], ast.stmt):
+        last = max(last, body[0].lineno - 1)  # `):  # recompute-lab: ...`, where formatters put it
+    for number in range(site.node.lineno, last + 1):
+        rules, reason = comments.get(number, ((), ""))
+        if site.rule in rules:
+            return reason
     return None

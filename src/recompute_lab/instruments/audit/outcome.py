@@ -10,10 +10,12 @@ telemetry  only what is logged or counted, and read by nothing else in the class
 from __future__ import annotations
 
 import ast
+import re
 
 from recompute_lab.instruments.audit import vocabulary as words
 from recompute_lab.instruments.audit.records import ClassRecord, Site
 
+_LOGGER = re.compile(r"log|warn|writer|wandb|tqdm|console|print", re.IGNORECASE)
 _WEIGHT = {"graph": 4, "raise": 3, "state": 2, "telemetry": 1}
 
 
@@ -54,7 +56,7 @@ def _effects(body: list[ast.stmt], owner: ClassRecord | None) -> set[str]:
 def _effect_of_call(node: ast.Call) -> str:
     func = node.func
     name = func.id if isinstance(func, ast.Name) else getattr(func, "attr", "")
-    if name in words.LOGS:
+    if name in words.LOGS and (isinstance(func, ast.Name) or _LOGGER.search(ast.unparse(func.value))):
         return "telemetry"
     # A method that changes what is kept: self.seen.add_(1), self.found.append(x).
     if isinstance(func, ast.Attribute) and _root(func.value) == "self" and (
@@ -67,20 +69,11 @@ def _effect_of_call(node: ast.Call) -> str:
 def _effect_of_write(target: ast.expr, node: ast.stmt, owner: ClassRecord | None) -> str:
     if isinstance(target, ast.Attribute) and _root(target) == "self":
         counted = isinstance(node, ast.AugAssign) or _is_number(node.value)
-        read_elsewhere = owner is not None and _reads(owner, target.attr)
+        read_elsewhere = owner is not None and target.attr in owner.read_attributes
         return "telemetry" if counted and not read_elsewhere else "state"
     if isinstance(target, ast.Subscript) and _root(target) == "self":
         return "state"
     return "state" if _is_number(getattr(node, "value", None)) and isinstance(target, ast.Name) else "graph"
-
-
-def _reads(owner: ClassRecord, attribute: str) -> bool:
-    """True where a method of the class reads the attribute, beyond adding to it."""
-    return any(
-        isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load)
-        for method in owner.methods.values()
-        for node in ast.walk(method.node)
-    )
 
 
 def _is_number(node: ast.expr | None) -> bool:
@@ -88,8 +81,9 @@ def _is_number(node: ast.expr | None) -> bool:
     if isinstance(node, ast.UnaryOp):
         return _is_number(node.operand)
     if isinstance(node, ast.Call):
-        name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-        return name in ("int", "float", "bool", "item", "str", "len")
+        if isinstance(node.func, ast.Attribute):
+            return node.func.attr == "item"
+        return isinstance(node.func, ast.Name) and node.func.id in ("int", "float", "bool", "str", "len")
     return isinstance(node, (ast.Constant, ast.JoinedStr))
 
 

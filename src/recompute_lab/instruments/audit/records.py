@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from recompute_lab.instruments.audit.kinds import UNKNOWN, Value, join, same
 
@@ -101,6 +102,17 @@ class ClassRecord:
             if name in one.attributes:
                 return one.attributes[name]
         return UNKNOWN
+
+    @cached_property
+    def read_attributes(self) -> set[str]:
+        """The attributes that a method of the family reads, beyond adding to them."""
+        return {
+            node.attr
+            for one in self.family()
+            for method in one.methods.values()
+            for node in ast.walk(method.node)
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        }
 
     @property
     def is_module(self) -> bool:

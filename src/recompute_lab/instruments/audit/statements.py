@@ -305,6 +305,10 @@ class Statements(Calls):
                 self.bind(item.optional_vars, value)
         return self.walk(node.body)
 
+    def declare(self, node: ast.Global | ast.Nonlocal) -> bool:
+        self.declared.update(node.names)
+        return False
+
     def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         for decorator in node.decorator_list:
             self.of(decorator)
@@ -351,6 +355,8 @@ _BY_STATEMENT = {
     ast.Continue: Statements.leave,
     ast.With: Statements.with_,
     ast.AsyncWith: Statements.with_,
+    ast.Global: Statements.declare,
+    ast.Nonlocal: Statements.declare,
     ast.FunctionDef: Statements.function,
     ast.AsyncFunctionDef: Statements.function,
     ast.ClassDef: Statements.class_,

@@ -6,12 +6,17 @@ import ast
 from collections.abc import Callable
 
 from recompute_lab.instruments.audit.records import Site
+from recompute_lab.instruments.audit.vocabulary import MASKS
 
 _LONG = 80  # characters of an expression that is quoted
 _CONDITION = "condition"
 
-OUTSIDE = "check before the segment, or on the device: torch._assert_async(condition) reads nothing into Python"
+OUTSIDE = "check before the segment, or on the device: torch._assert_async(what must hold) reads nothing into Python"
 COUNTED = "may stay if nothing downstream depends on it; a checkpoint counts twice, so count outside of the segment"
+CLAMP = "if the condition holds exactly where something lies beyond the bounds: always {}; else torch.where"
+NOTHING = "always apply it: where the condition would have skipped it, it should change nothing; else torch.where"
+MOVED = "what is chosen decides further down: choose the result there with torch.where, not the setting here"
+MORE = "compute both in the same shape and dtype, without effects of their own, and choose with torch.where"
 SIZE = "a size that no value decides: keep all elements, and weigh with zero, or torch.where, what does not count"
 ROUNDS = "rounds that no value decides: run over all of them, and weigh with zero, or torch.where, what does not count"
 TWO_WRITES = "move it out of the segment, or make the second write do nothing (repairs.idempotent, repairs.suppress)"
@@ -37,12 +42,12 @@ def _if(site: Site) -> str:
     assigned, other = _assignment(body), _assignment(orelse)
     if assigned is not None and (not orelse or (other is not None and _text(other[0]) == _text(assigned[0]))):
         target, value = assigned
+        if _is_none(value) or (other and _is_none(other[1])):
+            return NOTHING
         if not orelse and _is_clamp(value, target):
-            return f"always {_text(target)} = {_short(value)}: a clamp is the identity within its bounds"
-        scale = _scale(value, target) if not orelse else None
-        if scale is not None:
-            return f"always multiply: {_text(target)} = {_text(target)} * {_where(site, scale, '1.0')}"
-        return f"{_text(target)} = {_where(site, value, other[1] if other else target)}"
+            return CLAMP.format(f"{_text(target)} = {_short(value)}")
+        chosen = _where(site, value, other[1] if other else target)
+        return f"{_text(target)} = {chosen}" if chosen.startswith("torch.where") else chosen
     if body and isinstance(body[-1], ast.Return):
         return f"no early exit: compute both results, and return {_where(site, 'this', 'that')}"
     if body and isinstance(body[-1], (ast.Break, ast.Continue)):
@@ -52,16 +57,23 @@ def _if(site: Site) -> str:
 
 def _ternary(site: Site) -> str:
     body, orelse = (arm[0].value for arm in site.arms)
-    return _where(site, body, orelse)
+    return NOTHING if _is_none(body) or _is_none(orelse) else _where(site, body, orelse)
 
 
 def _where(site: Site, first: ast.expr | str, second: ast.expr | str) -> str:
     """torch.where(...), with what a reader must know of it: the condition as a tensor, and both arms' gradients."""
+    arms = [arm for arm in (first, second) if isinstance(arm, ast.expr)]
+    if any(map(_is_no_tensor, arms)):
+        return MOVED
+    if any(map(_does_more, arms)):
+        return MORE
     condition = _condition(site)
     said = f"torch.where({condition}, {_short(first)}, {_short(second)})"
     if condition == _CONDITION:
         said += ", the condition kept as a tensor"
-    if any(isinstance(arm, ast.expr) and _may_overflow(arm) for arm in (first, second)):
+    if isinstance(site.test, ast.BoolOp) and site.guards:
+        said += f"; {site.guards[-1]} stays an if around it"
+    if any(map(_may_overflow, arms)):
         said += "; where an arm that is not chosen may be inf or NaN, make its argument safe first: its gradient is NaN"
     return said
 
@@ -72,26 +84,67 @@ def _condition(site: Site) -> str:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         left = [part for part in test.values if _text(part) not in site.guards]
         test = left[0] if len(left) == 1 else test
-    while isinstance(test, ast.Call) and _name(test.func) in ("bool", "item"):
-        test = test.args[0] if test.args else getattr(test.func, "value", test)
-        if test is getattr(test, "func", None):
-            break
+    if isinstance(test, ast.Call) and _name(test.func) == "bool" and test.args:
+        test = test.args[0]
+    elif isinstance(test, ast.Call) and _name(test.func) == "item" and isinstance(test.func, ast.Attribute):
+        test = test.func.value
     read_elsewhere = site.origin is None or not test.lineno <= getattr(site.origin, "lineno", 0) <= test.end_lineno
-    if read_elsewhere or any(_is_python(part) for part in ast.walk(test)):
+    if read_elsewhere or any(map(_is_python, ast.walk(test))):
         return _CONDITION
-    return _short(test, _CONDITION)
+    text = _short(test, _CONDITION)
+    return text if text == _CONDITION or _is_boolean(test) else f"{text} != 0"
 
 
 def _is_python(node: ast.AST) -> bool:
     """What makes the condition a Python value, which torch.where does not take."""
-    if isinstance(node, (ast.BoolOp, ast.Not, ast.GeneratorExp, ast.In, ast.NotIn)):
+    if isinstance(node, (ast.BoolOp, ast.Not, ast.GeneratorExp, ast.In, ast.NotIn, ast.IfExp)):
         return True
-    if isinstance(node, ast.Attribute) and node.attr == "shape":
-        return True
+    if isinstance(node, ast.Compare):
+        return len(node.ops) > 1
+    if isinstance(node, ast.Attribute):
+        return node.attr == "shape" or (isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy", "math"))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in ("int", "float", "bool", "len", "any", "all", "max", "min", "sum", "abs", "round")
     return isinstance(node, ast.Call) and _name(node.func) in (
-        "int", "float", "bool", "len", "item", "tolist", "equal", "allclose", "numel", "size", "numpy",
-        "is_nonzero",
+        "item", "tolist", "equal", "allclose", "numel", "size", "numpy", "is_nonzero",
     )  # fmt: skip
+
+
+def _is_boolean(node: ast.expr) -> bool:
+    """A comparison, any, all, isnan: what torch.where takes as it is."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return _is_boolean(node.operand)
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)) and _is_boolean(node.left)
+    return isinstance(node, ast.Compare) or (isinstance(node, ast.Call) and _name(node.func) in MASKS)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_no_tensor(node: ast.expr) -> bool:
+    """A number, a text, a layer of the module's: torch.where takes none of them, or the branch only moves."""
+    if isinstance(node, ast.UnaryOp):
+        return _is_no_tensor(node.operand)
+    return isinstance(node, (ast.Constant, ast.JoinedStr, ast.List, ast.Dict, ast.Tuple, ast.Attribute, ast.Lambda))
+
+
+def _does_more(node: ast.expr) -> bool:
+    """An arm with an effect of its own, or of another shape or dtype: to compute it always is to change the program."""
+    for part in ast.walk(node):
+        name = _name(part.func) if isinstance(part, ast.Call) else ""
+        if (name.endswith("_") and not name.endswith("__")) or name in _MORE:
+            return True
+    return False
+
+
+_MORE = frozenset(
+    """
+    cat stack concat hstack vstack repeat expand pad unsqueeze squeeze flatten view reshape narrow split chunk float
+    half double bfloat16 long int bool to type rand randn randint rand_like randn_like normal bernoulli multinomial
+    dropout inv inverse cholesky solve""".split()
+)
 
 
 def _may_overflow(node: ast.expr) -> bool:
@@ -122,15 +175,6 @@ def _is_clamp(value: ast.expr, target: ast.expr) -> bool:
         and isinstance(value.func, ast.Attribute)
         and _text(target) in (_text(value.func.value), *(_text(a) for a in value.args[:1]))
     )
-
-
-def _scale(value: ast.expr, target: ast.expr) -> ast.expr | None:
-    """The other factor in `x * scale`."""
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
-        for one, other in ((value.left, value.right), (value.right, value.left)):
-            if _text(one) == _text(target):
-                return other
-    return None
 
 
 def _name(func: ast.expr) -> str:

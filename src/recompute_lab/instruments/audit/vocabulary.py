@@ -9,22 +9,22 @@ from __future__ import annotations
 TENSOR_METHODS = frozenset(
     """abs acos acosh addbmm addcdiv addcmul addmm addmv addr adjoint allclose amax amin aminmax angle arccos arccosh
     arcsin arcsinh arctan arctan2 arctanh argwhere as_strided asin asinh atan atan2 atanh baddbmm bernoulli bincount
-    bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm  broadcast_to ceil
-    cfloat cholesky cholesky_inverse cholesky_solve chunk clamp clamp_max clamp_min  coalesce contiguous copysign
+    bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm broadcast_to ceil
+    cfloat cholesky cholesky_inverse cholesky_solve chunk clamp clamp_max clamp_min coalesce contiguous copysign
     corrcoef cos cosh count_nonzero cov cross cummax cummin data_ptr deg2rad dequantize det detach diag diag_embed
-    diagflat diff digamma dim  div  dsplit element_size eq erf erfc erfinv exp exp2 expand_as expm1 flip
-    fliplr flipud float_power floor floor_divide fmax fmin fmod frac gather gcd ge geqrf ger  greater_equal gt
+    diagflat diff digamma dim div dsplit element_size eq erf erfc erfinv exp exp2 expand_as expm1 flip
+    fliplr flipud float_power floor floor_divide fmax fmin fmod frac gather gcd ge geqrf ger greater_equal gt
     hardshrink heaviside histc hsplit hypot igamma igammac index_add index_copy index_fill index_put index_reduce
     index_select is_coalesced is_complex is_contiguous is_floating_point is_nonzero is_same_size isclose isfinite isinf
-    isnan isneginf isposinf isreal istft kron kthvalue lcm ldexp le lerp  less_equal lgamma log10 log1p log2
+    isnan isneginf isposinf isreal istft kron kthvalue lcm ldexp le lerp less_equal lgamma log10 log1p log2
     log_softmax logaddexp logaddexp2 logcumsumexp logdet logical_and logical_not logical_or logical_xor logit logsumexp
      lt lu masked_fill masked_scatter masked_select matmul matrix_exp matrix_power maximum median minimum mm
-    moveaxis movedim msort mul multinomial  mv mvlgamma nan_to_num nanmean nanmedian nanquantile nansum 
+    moveaxis movedim msort mul multinomial mv mvlgamma nan_to_num nanmean nanmedian nanquantile nansum
     ne nelement new_empty new_full new_ones new_tensor new_zeros nextafter norm not_equal numel outer permute pinverse
-    polygamma prelu quantile rad2deg reciprocal relu remainder  repeat_interleave reshape_as resize_as rot90
+    polygamma prelu quantile rad2deg reciprocal relu remainder repeat_interleave reshape_as resize_as rot90
     rsqrt scatter scatter_add scatter_reduce select_scatter sgn sigmoid sin sinc sinh slice_scatter slogdet smm softmax
-    sqrt square stft   sum_to_size svd take_along_dim tan tanh tensor_split tile to_dense to_sparse topk
-    triangular_solve tril triu true_divide trunc type_as unbind unflatten unfold  unique_consecutive unsqueeze
+    sqrt square stft sum_to_size svd take_along_dim tan tanh tensor_split tile to_dense to_sparse topk
+    triangular_solve tril triu true_divide trunc type_as unbind unflatten unfold unique_consecutive unsqueeze
     vdot view_as vsplit xlogy ndimension  """.split()
 )
 
