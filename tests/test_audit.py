@@ -4,8 +4,8 @@ import textwrap
 
 import pytest
 
-from recompute_lab.instruments.audit import vocabulary as words
 from recompute_lab.instruments.audit.one_file import audit_source
+from recompute_lab.instruments.audit.reading import vocabulary as words
 from recompute_lab.instruments.audit.sources import Source
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"

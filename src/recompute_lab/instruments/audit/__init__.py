@@ -1,12 +1,12 @@
 """The audit: where does source branch on a tensor's value, or write what outlives a forward? Nothing is run.
 
 sources.py      finds files, and reads scripts and notebooks
-kinds.py        what a value may be: a tensor, a number read from one, a plain value
-expressions.py, calls.py, statements.py, module.py    read a module function by function, and find the decisions
-writes.py       finds the lasting writes
-checkpoints.py  follows what a checkpoint runs, across files
-outcome.py, suggest.py, one_file.py, finding.py       make a finding of each
-audit.py, formats.py    all files, on all cores; text, JSON, GitHub's annotations
+reading/        reads a module: what each value may be, and which decisions hang on a tensor's
+writes.py       the lasting writes
+outcome.py, suggest.py    what a decision decides, and what to write instead
+one_file.py, finding.py   the findings of a file
+checkpoints.py  what a checkpoint runs, followed across files
+audit.py, formats.py      all files, on all cores; as text, JSON, annotations for GitHub
 """
 
 from recompute_lab.instruments.audit.audit import CANNOT_SEE, Audit, audit

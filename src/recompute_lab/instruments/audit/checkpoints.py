@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from recompute_lab.instruments.audit.module import Module
-from recompute_lab.instruments.audit.records import ClassRecord, FunctionRecord
-from recompute_lab.instruments.audit.vocabulary import CHECKPOINTED_BASES
+from recompute_lab.instruments.audit.reading.module import Module
+from recompute_lab.instruments.audit.reading.records import ClassRecord, FunctionRecord
+from recompute_lab.instruments.audit.reading.vocabulary import CHECKPOINTED_BASES
 
 
 @dataclass

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from recompute_lab.instruments.audit.checkpoints import Links, links
 from recompute_lab.instruments.audit.finding import RULES, Finding
-from recompute_lab.instruments.audit.module import Module
 from recompute_lab.instruments.audit.outcome import decides
-from recompute_lab.instruments.audit.records import Site
+from recompute_lab.instruments.audit.reading.module import Module
+from recompute_lab.instruments.audit.reading.records import Site
 from recompute_lab.instruments.audit.sources import Source
 from recompute_lab.instruments.audit.suggest import suggestion
 from recompute_lab.instruments.audit.writes import lasting_writes

@@ -12,8 +12,8 @@ from __future__ import annotations
 import ast
 import re
 
-from recompute_lab.instruments.audit import vocabulary as words
-from recompute_lab.instruments.audit.records import ClassRecord, Site
+from recompute_lab.instruments.audit.reading import vocabulary as words
+from recompute_lab.instruments.audit.reading.records import ClassRecord, Site
 
 _LOGGER = re.compile(r"log|warn|writer|wandb|tqdm|console|print", re.IGNORECASE)
 _WEIGHT = {"graph": 4, "raise": 3, "state": 2, "telemetry": 1}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from recompute_lab.instruments.audit.records import Site
-from recompute_lab.instruments.audit.vocabulary import MASKS
+from recompute_lab.instruments.audit.reading.records import Site
+from recompute_lab.instruments.audit.reading.vocabulary import MASKS
 
 _LONG = 80  # characters of an expression that is quoted
 _CONDITION = "condition"

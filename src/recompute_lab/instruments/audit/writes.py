@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 
-from recompute_lab.instruments.audit.expressions import none_test
-from recompute_lab.instruments.audit.kinds import ITEMS, LAYER, MAPPING, TENSOR_KIND, UNKNOWN_KIND
-from recompute_lab.instruments.audit.module import Module
-from recompute_lab.instruments.audit.records import ClassRecord, FunctionRecord, Site
+from recompute_lab.instruments.audit.reading.expressions import none_test
+from recompute_lab.instruments.audit.reading.kinds import ITEMS, LAYER, MAPPING, TENSOR_KIND, UNKNOWN_KIND
+from recompute_lab.instruments.audit.reading.module import Module
+from recompute_lab.instruments.audit.reading.records import ClassRecord, FunctionRecord, Site
 
 _CONTAINER = frozenset(
     "append appendleft extend insert add update setdefault pop popleft popitem remove discard clear sort".split()

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from recompute_lab.instruments.audit.kinds import UNKNOWN, Value, join, same
+from recompute_lab.instruments.audit.reading.kinds import UNKNOWN, Value, join, same
 
 
 @dataclass(eq=False)

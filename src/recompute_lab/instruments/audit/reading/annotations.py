@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from recompute_lab.instruments.audit import vocabulary as words
-from recompute_lab.instruments.audit.kinds import (
+from recompute_lab.instruments.audit.reading import vocabulary as words
+from recompute_lab.instruments.audit.reading.kinds import (
     ANY_KEY,
     MASK,
     PLAIN,

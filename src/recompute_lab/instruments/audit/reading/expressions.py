@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 
-from recompute_lab.instruments.audit import vocabulary as words
-from recompute_lab.instruments.audit.kinds import (
+from recompute_lab.instruments.audit.reading import vocabulary as words
+from recompute_lab.instruments.audit.reading.kinds import (
     ANY_KEY,
     CLASS,
     EXTERNAL,
@@ -39,7 +39,7 @@ from recompute_lab.instruments.audit.kinds import (
     read,
     sized,
 )
-from recompute_lab.instruments.audit.records import FunctionRecord, Site
+from recompute_lab.instruments.audit.reading.records import FunctionRecord, Site
 
 _GUARDS = 5  # conditions around a line that are named, the nearest ones
 

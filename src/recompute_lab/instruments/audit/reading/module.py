@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from recompute_lab.instruments.audit import vocabulary as words
-from recompute_lab.instruments.audit.annotations import kind_of
-from recompute_lab.instruments.audit.kinds import (
+from recompute_lab.instruments.audit.reading import vocabulary as words
+from recompute_lab.instruments.audit.reading.annotations import kind_of
+from recompute_lab.instruments.audit.reading.kinds import (
     CLASS,
     EXTERNAL,
     FUNCTION,
@@ -29,8 +29,8 @@ from recompute_lab.instruments.audit.kinds import (
     read,
     same,
 )
-from recompute_lab.instruments.audit.records import ClassRecord, FunctionRecord
-from recompute_lab.instruments.audit.statements import Statements
+from recompute_lab.instruments.audit.reading.records import ClassRecord, FunctionRecord
+from recompute_lab.instruments.audit.reading.statements import Statements
 
 # Libraries of which calls.py knows something; of all others only the name is kept.
 _KNOWN = frozenset(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from recompute_lab.instruments.audit import vocabulary as words
-from recompute_lab.instruments.audit.expressions import Expressions, chooses, is_fixed, is_text
-from recompute_lab.instruments.audit.kinds import (
+from recompute_lab.instruments.audit.reading import vocabulary as words
+from recompute_lab.instruments.audit.reading.expressions import Expressions, chooses, is_fixed, is_text
+from recompute_lab.instruments.audit.reading.kinds import (
     ANY_KEY,
     CLASS,
     EXTERNAL,
@@ -130,8 +130,6 @@ class Calls(Expressions):
             if name == "deepcopy" or name == "copy":
                 return values[0] if values else UNKNOWN
             return Value(EXTERNAL, func.parts) if name[:1].isupper() else UNKNOWN
-        if kind == PLAIN_KIND and node.args == [] and not node.keywords:
-            return UNKNOWN
         return UNKNOWN
 
     def call_function(self, node: ast.Call, record, bound: bool | None = None) -> Value:
@@ -225,8 +223,6 @@ class Calls(Expressions):
             return result
         if name == "item" and self.module.has_torch and not node.args:
             return read(node)
-        if name in ("to", "cpu", "cuda", "type", "float", "half", "double") and base.kind == UNKNOWN_KIND:
-            return UNKNOWN
         return UNKNOWN
 
     def instance_method(self, node: ast.Call, base: Value, name: str) -> Value:

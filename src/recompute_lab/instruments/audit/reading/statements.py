@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ast
 
-from recompute_lab.instruments.audit.annotations import kind_of
-from recompute_lab.instruments.audit.calls import Calls
-from recompute_lab.instruments.audit.expressions import dynamic_dimension, is_shape, none_test, traces
-from recompute_lab.instruments.audit.kinds import (
+from recompute_lab.instruments.audit.reading.annotations import kind_of
+from recompute_lab.instruments.audit.reading.calls import Calls
+from recompute_lab.instruments.audit.reading.expressions import dynamic_dimension, is_shape, none_test, traces
+from recompute_lab.instruments.audit.reading.kinds import (
     CLASS,
     FUNCTION,
     INSTANCE,
