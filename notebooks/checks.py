@@ -7,6 +7,7 @@ words that name the notebook and the cell (counted from 1, Markdown included).
 """
 
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,10 @@ MAX_CELLS_EXCEPT = "10_"  # the coding drills: many, each on its own
 MAX_LINES = 15
 MAX_COLUMNS = 96  # what JupyterLab shows without scrolling, its file browser open, on a small screen
 MAX_DIGITS = 4
+
+# Code that Markdown shows, with the file that it stands in: "# recompute_lab/specimens/draws.py", then the lines.
+QUOTE = re.compile(r"^```python\n# (recompute_lab/\S+\.py)\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+MAX_QUOTED_COLUMNS = 88  # Markdown's code has a margin
 
 IGNORE = "nbval-ignore-output"
 # Everything else that stops nbval from running or comparing a cell.
@@ -147,6 +152,31 @@ def check_size(name: str, notebook: NotebookNode) -> list[str]:
     return problems
 
 
+def quoted(cell: NotebookNode) -> Iterator[tuple[str, list[str]]]:
+    """The quotes in a Markdown cell: the file, and the pieces. A blank line, or a comment at the margin, parts them."""
+    for path, code in QUOTE.findall(cell.source):
+        yield path, [piece for piece in re.split(r"(?m)^(?:#.*)?\n", code) if piece.strip()]
+
+
+def check_quotes(root: Path, name: str, notebook: NotebookNode) -> list[str]:
+    """What Markdown quotes of the package stands in the package, line for line, whatever its indentation there."""
+    problems = []
+    for where, cell in numbered(name, notebook):
+        for path, pieces in quoted(cell) if cell.cell_type == "markdown" else ():
+            file = root.parent / "src" / path
+            if not file.is_file():
+                problems.append(f"{where}: quotes {path}, which is not there")
+                continue
+            text = file.read_text(encoding="utf-8")
+            for piece in pieces:
+                first = piece.splitlines()[0].strip()
+                if not any("\n" + textwrap.indent(piece, " " * 4 * depth) in text for depth in range(4)):
+                    problems.append(f"{where}: the lines from '{first}' are not in {path}")
+                if max(map(len, piece.splitlines())) > MAX_QUOTED_COLUMNS:
+                    problems.append(f"{where}: the lines from '{first}' are longer than {MAX_QUOTED_COLUMNS} columns")
+    return problems
+
+
 def check_notebook(name: str, expected: NotebookNode, stored: NotebookNode) -> list[str]:
     """All of the checks, on one notebook: as its source gives it, and as it is stored."""
     problems = check_same(name, expected, stored)
@@ -170,6 +200,7 @@ def check_lesson(root: Path, source: Path) -> list[str]:
             problems.append(f"{name}: not there, run make notebooks")
         else:
             problems += check_notebook(name, expected, stored)
+            problems += check_quotes(root, name, stored)
             both.append(stored)
             if not solved:
                 problems += check_pictures(root, name, stored)

@@ -176,3 +176,36 @@ def test_a_cell_that_depends_on_the_learners_answer(stored):
     assert checks.check_independent(NAME, learner, stored) == [
         f"{NAME} cell 4: prints something else where the exercises are solved"
     ]
+
+
+CODE = "class One:\n    def forward(self, x):\n        return x + 1\n\n    def other(self):\n        return 2\n"
+QUOTED = "def forward(self, x):\n    return x + 1\n"
+
+
+@pytest.mark.parametrize(
+    ("quote", "complaints"),
+    [
+        ("# recompute_lab/one.py: class One\n" + QUOTED, []),
+        ("# recompute_lab/one.py\n" + QUOTED + "\n# and\ndef other(self):\n    return 2\n", []),
+        ("# recompute_lab/one.py\n" + QUOTED.replace("1", "2"), ["the lines from 'def forward(self, x):' are not in"]),
+        ("# recompute_lab/one.py\n" + QUOTED + "def other(self):\n    return 2\n", ["are not in recompute_lab/one.py"]),
+        ("# recompute_lab/two.py\n" + QUOTED, ["quotes recompute_lab/two.py, which is not there"]),
+        ("# how it is called\nforward(x)\n", []),
+    ],
+)
+def test_code_that_markdown_quotes_is_the_package_s(tmp_path, quote, complaints):
+    file = tmp_path / "src" / "recompute_lab" / "one.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("\n" + CODE, encoding="utf-8")
+    cell = nbformat.v4.new_markdown_cell(f"Look at this:\n\n```python\n{quote}```\n\nWell?")
+    found = checks.check_quotes(tmp_path / "notebooks", NAME, nbformat.v4.new_notebook(cells=[cell]))
+    assert len(found) == len(complaints)
+    assert all(complaint in problem for complaint, problem in zip(complaints, found, strict=True)), found
+
+
+def test_a_quote_fits_the_page(tmp_path):
+    (tmp_path / "src" / "recompute_lab").mkdir(parents=True)
+    (tmp_path / "src" / "recompute_lab" / "one.py").write_text(f"\na = {'1' * 90}\n", encoding="utf-8")
+    cell = nbformat.v4.new_markdown_cell(f"```python\n# recompute_lab/one.py\na = {'1' * 90}\n```")
+    found = checks.check_quotes(tmp_path / "notebooks", NAME, nbformat.v4.new_notebook(cells=[cell]))
+    assert found == [f"{NAME} cell 1: the lines from 'a = {'1' * 90}' are longer than 88 columns"]

@@ -292,7 +292,7 @@ def test_the_chart_in_words_has_every_step():
     assert all(step.question in words and step.repair in words for step in guide.STEPS)
     assert {step.cause for step in guide.STEPS} == set(ROOT_CAUSES)
     assert {step.who for step in guide.STEPS} == set(guide.SEEN)
-    assert max(map(len, words.splitlines())) <= 120
+    assert max(map(len, words.splitlines())) <= 100
 
 
 # --- The six unknown segments
@@ -445,6 +445,16 @@ class NotSteered(Steered):
         return loss.detach()
 
 
+class Silent(Inside):
+    def step(self, run):
+        super().step(run)
+
+
+class Doubled(Inside):
+    def step(self, run):
+        return 2 * super().step(run)
+
+
 @pytest.mark.parametrize("answer", [Inside, Around])
 def test_steered_in_both_passes(answer):
     told(check.repair_steered, answer, RIGHT)
@@ -455,7 +465,9 @@ def test_steered_in_both_passes(answer):
     [
         (Steered, "reentrant: no error, 1 gradient missing"),
         (NotCheckpointed, "no longer run in a checkpointed segment"),
-        (LeftBehind, "without checkpointing your step is not the original's"),
+        (LeftBehind, "the hook is still there"),
+        (Silent, "does not return its loss"),
+        (Doubled, "what your step returns is not the original's loss"),
         (NotSteered, "without checkpointing your step is not the original's"),
         (Scaled, "class Repaired(Steered)"),
         (3, "class Repaired(Steered)"),

@@ -48,6 +48,13 @@ def test_all_writes_are_found_by_the_last_part_of_their_names():
     assert message.startswith("all 9") and "seen and torch" in message
     whole = {**FOUND, "Gated": ["first._forward_hooks[0].seen", "Gated.opened", "Torch"]}
     told(check.find_all, whole, status=RIGHT)
+    drawn = {**FOUND, "Gated": ['seen["largest"]', "opened", "torch.rand"]}
+    told(check.find_all, {**drawn, "sharpened": ["TEMPERATURE", "calls", "np.random"]}, status=RIGHT)
+
+
+def test_a_key_is_told_from_what_is_not_written():
+    message = told(check.find_all, {**FOUND, "Gated": {"largest", "opened", "torch"}})
+    assert "Gated: 'largest' is a key. Name the dict that holds it." in message
 
 
 def test_the_truth_is_the_instrument_s():
@@ -129,6 +136,37 @@ class AsAttribute(Smoothed):
 def test_a_guard_in_the_code_is_right():
     told(check.guarded, smoothed(lambda: not recomputing()), status=RIGHT)
     told(check.guarded, AsAttribute, status=RIGHT)
+
+
+class ForgetsEvaluation(Smoothed):
+    """Right in training, where the check of gradients looks."""
+
+    def forward(self, x, history=[]):  # noqa: B006
+        h = self.first(x)
+        mean = h.mean(0)
+        if not recomputing():
+            self.mean = torch.lerp(self.mean, mean.detach(), 0.1)
+            self.calls += 1
+            history.append(float(mean.detach().norm()))
+        return self.second(min(1.0, self.calls / 10) * torch.tanh(h - mean))
+
+
+class LogsInTrainingOnly(Smoothed):
+    def forward(self, x, history=[]):  # noqa: B006
+        h = self.first(x)
+        mean = h.mean(0) if self.training else self.mean
+        if self.training and not recomputing():
+            self.mean = torch.lerp(self.mean, mean.detach(), 0.1)
+            self.calls += 1
+            history.append(float(mean.detach().norm()))
+        return self.second(min(1.0, self.calls / 10) * torch.tanh(h - mean))
+
+
+def test_evaluation_has_to_be_as_it_was():
+    message = told(check.guarded, ForgetsEvaluation)
+    assert "In evaluation mode" in message and "its output and calls and" in message and "are not what" in message
+    message = told(check.guarded, LogsInTrainingOnly)
+    assert "In evaluation mode, without a recomputation, history is not what Smoothed gives" in message
 
 
 def test_unrepaired_it_counts_twice():
@@ -363,6 +401,7 @@ GOOD = {"author": ("return", "whoever"), "user": ("replay", "no edit"), "tomorro
         ("author", ("idempotent", "whoever")),
         ("user", ("outside", "no edit")),
         ("user", ("idempotent", "no edit")),
+        ("user", ("idempotent", "same run")),
         ("tomorrow", ("replay", "same run")),
         ("tomorrow", ("guard", "same run")),
         ("tomorrow", ("outside", "same run")),

@@ -56,7 +56,7 @@ from recompute_lab import NON_REENTRANT, REENTRANT, writes
 from recompute_lab.lessons import batchnorm as lesson, batchnorm_repairs, batchnorm_study
 from recompute_lab.lessons import side_effect_repairs as mended, side_effects
 from recompute_lab.lessons.writes_exercises import check, hint
-from recompute_lab.specimens import running_state, unknown_writes as unknown
+from recompute_lab.specimens import unknown_writes as unknown
 from recompute_lab.views import batchnorm as draw, side_effects as tables
 from recompute_lab.views.style import show
 
@@ -76,7 +76,7 @@ print("ready")
 runs = lesson.train(steps=40, momentum=0.1)
 own = lesson.train(steps=40, momentum=1.0, ways=["plain"])["plain"]  # the last batch's own
 
-message = "Checkpointed, statistics follow the batches faster, by both implementations alike."
+message = "Statistics of one channel after each step; dots: those of each batch by itself."
 show(draw.trajectories(lesson.courses(runs, own)), message)
 for name in ("reentrant", "non-reentrant"):
     off = lesson.deviation(runs[name], runs["plain"])
@@ -105,21 +105,29 @@ for name in ("reentrant", "non-reentrant"):
 study, momenta = batchnorm_study.load(), (0.01, 0.1, 0.5)
 settings = ("batch 32, rate decays", "batch 4, rate decays")
 panels = {f"m = {m}": {name: study.errors(m, name) for name in settings} for m in momenta}
-message = "At m = 0.01 the plain run is far behind what its weights could do."
-show(draw.evaluations(study.probes, panels, "errors"), message)
+ends = [np.median(each[-1]) for each in panels["m = 0.01"]["batch 32, rate decays"].values()]
+message = "Batch 32, m = 0.01, 100 steps: median errors {:.0%} plain, {:.0%} checkpointed."
+show(draw.evaluations(study.probes, panels, "errors"), message.format(*ends))
 errors = {name: run.evaluations[-1].error for name, run in runs.items()}
 fewer = errors["reentrant"] < errors["plain"]
 print("in section 1 the checkpointed run makes fewer errors than the plain one:", fewer)
 
 # %%
 panels = {f"m = {m}": study.differences(m) for m in momenta}
-message = "Twice is better where statistics lag: at m = 0.01, and early. At 0.5 it can harm."
+message = "Below zero the checkpointed run makes fewer errors; hollow: too few seeds to tell."
 show(draw.differences(study.probes, panels, "errors: checkpointed − plain"), message)
 for m in momenta:
-    lights = [study.differences(m, drift).values() for drift in batchnorm_study.DRIFTS]
-    ends = [row[-1] for rows in lights for row in rows]
-    better, worse = sum(end.high < 0 for end in ends), sum(end.low > 0 for end in ends)
-    print(f"m = {m}: after 100 steps better in {better}, worse in {worse} of {len(ends)} cases")
+    ends = {
+        f"{name}, contrast × {1 + drift:.0f}": row[-1]
+        for drift in batchnorm_study.DRIFTS
+        for name, row in study.differences(m, drift).items()
+    }
+    better = [case for case, end in ends.items() if end.high < 0]
+    worse = [case for case, end in ends.items() if end.low > 0]
+    told = f"better in {len(better)}, worse in {len(worse)} of {len(ends)} cases"
+    print(f"m = {m}: after 100 steps {told}")
+    for case in worse:
+        print(f"   worse: {case}, by {100 * ends[case].mean:.1f} percentage points")
 
 # %% [markdown]
 # It mostly *helps*. That is no merit of checkpointing. Two updates towards the same batch go further than one, so **a checkpointed
@@ -132,8 +140,8 @@ for m in momenta:
 # - *Training has settled* (m = 0.1, batch 32, a rate that has decayed): hardly any difference, less than one percentage point.
 # - *Few small batches are remembered* (m = 0.5, batch 4, decayed rate): worse, by two to three percentage points, in each light.
 #
-# (12 cases: two sizes of batch, two learning rates, three ways in which the light grows. Where nothing is wrong, about one such
-# interval in twenty excludes zero by chance.)
+# (12 cases: two sizes of batch, two learning rates, three lights: the contrast stays, or becomes two or five times what it was. Where
+# nothing is wrong, about one such interval in twenty excludes zero by chance.)
 #
 # What is always true is something else: **weights that are equal in every bit evaluate differently**, for a switch that should do
 # nothing but save memory. Whoever compares a checkpointed run with a plain one compares two momenta as well. If the larger one is
@@ -159,7 +167,7 @@ check.momentum(momentum)
 
 # %%
 recipes = {m: lesson.recipes(momentum=m, steps=20) for m in momenta}
-message = "At m = 0.1: one of three is right up to rounding; the square root of m is the worst."
+message = "How far the statistics are from the plain run's, with three momenta, for m = 0.1."
 show(draw.deviations(recipes[0.1]), message)
 for m, rows in recipes.items():
     right = [name for name, row in rows.items() if row.worst < 1e-5]
@@ -181,16 +189,24 @@ print("section 1's checkpointed run is a plain run with 0.19, up to rounding:", 
 # 188421 asks about the "nth_root(m)" of a tutorial; thread 17738 has the right formula.)
 #
 # **When does the formula hold?** It assumes that each batch is counted exactly twice, both times in a row. Eight situations; in
-# each the checkpointed BatchNorm is given 1 − √(1 − m). ("Behind the last saved tensor" stands a BatchNorm that only watches: it
-# keeps statistics for a log.) **Predict**: in which are the statistics right? And where are they right with `momentum=None`, with
-# which torch averages all batches alike: new = old + (batch − old) / number of batches?
+# each the checkpointed BatchNorm is given 1 − √(1 − m):
+#
+# - a forward, its backward; two forwards, then two backwards; the same, of two kinds of images (real and fake, say); two kinds, and
+#   one backward of the sum of their losses;
+# - the BatchNorm is also used outside a checkpoint; a second forward has no backward; one forward goes backward twice;
+# - it stands behind the last saved tensor, and only watches: it keeps statistics for a log.
+#
+# **Predict**: in which are the statistics right? And when are they right with `momentum=None`, with which torch averages all batches
+# alike: new = old + (batch − old) / number of batches? After each backward; between a forward and its backward; in a run that was
+# plain at first and is checkpointed from then on; or the reverse?
 
 # %%
 found = lesson.situations()
-message = "Right up to rounding in one situation of eight; the counter right in one, by luck."
+right = [name for name, row in found.items() if row.worst < 1e-5]
+counted = [name for name, row in found.items() if row.tracked == row.expected]
+message = f"Of {len(found)}, right up to rounding: {len(right)}; counter right: {len(counted)}."
 show(draw.deviations(found), message)
-print("right up to rounding:", [name for name, row in found.items() if row.worst < 1e-5])
-print("counter right:", [name for name, row in found.items() if row.tracked == row.expected])
+print("right up to rounding:", right, "\ncounter right:       ", counted)
 none = lesson.cumulative()
 for when, off in {
     "after each backward": none.later,
@@ -222,7 +238,7 @@ curves = {
     "non-reentrant, a layer behind each": lesson.updates_by_depth(NON_REENTRANT, behind=True),
     "non-reentrant, nothing behind": lesson.updates_by_depth(NON_REENTRANT),
 }
-message = "One update for the forward, and up to one for every segment around the BatchNorm."
+message = "Updates per step, by how many segments are nested around the BatchNorm."
 show(draw.updates(curves), message)
 for name, by_depth in curves.items():
     print(f"{name:<34} {list(by_depth.values())} updates per step, 0 to 4 segments deep")
@@ -240,19 +256,39 @@ for name, by_depth in curves.items():
 # a cache of keys and values, a table that the first call builds, a queue of features, an observer of ranges (quantisation),
 # spectral norm, a loss that is collected in a list (a router's balance loss, which the training loop adds), forward hooks; a
 # statistic of each sample by itself; and a last value that is overwritten. Three of them keep the same moving average and differ in
-# when they read it: never in training, before the write, after it. The cell prints them.
+# when they read it: never in training, before the write, after it:
+#
+# ```python
+# # recompute_lab/specimens/running_state.py: class ScaleLogged
+# def forward(self, x: torch.Tensor) -> torch.Tensor:
+#     h = self.first(x)
+#     if not self.training:
+#         return self.second(torch.tanh(h / self.scale))
+#     self.scale = self.averaged(h)
+#     return self.second(torch.tanh(h / h.std()))
+#
+# # class ScaleRead
+# def forward(self, x: torch.Tensor) -> torch.Tensor:
+#     h = self.first(x)
+#     scaled = h / self.scale
+#     self.scale = self.averaged(h)
+#     return self.second(torch.tanh(scaled))
+#
+# # class ScaleWritten
+# def forward(self, x: torch.Tensor) -> torch.Tensor:
+#     h = self.first(x)
+#     self.scale = self.averaged(h)
+#     return self.second(torch.tanh(h / self.scale))
+# ```
 #
 # **Predict**, for the three: is the state right after a step, are the gradients? Which of the fifteen will raise, and under which
-# implementation: in which does the *number* or the *shape* of the saved tensors depend on state? (*Written*: how often, counted in plain forwards. *Off by*: the largest relative error of a gradient, in one step.
-# *1 missing*: one parameter gets no gradient.)
+# implementation: in which does the *number* or the *shape* of the saved tensors depend on state? (*Written*: how often, counted in
+# plain forwards. *Off by*: the largest relative error of a gradient, in one step. *1 missing*: one parameter gets no gradient.)
 
 # %%
-for module in (running_state.ScaleLogged, running_state.ScaleRead, running_state.ScaleWritten):
-    print(module.__name__)
-    print(inspect.getsource(module.forward))
 cells = side_effects.symptoms()
 verdicts = {one.name: side_effects.verdict(one) for one in side_effects.FAMILY}
-message = "Only written: a wrong log. Also read: wrong gradients, and mostly not a word."
+message = "How often the state is written, and what the gradients are, in fifteen segments."
 show(tables.symptoms(cells, verdicts), message)
 for way, verdict in product(("reentrant", "non-reentrant"), side_effects.VERDICTS):
     row = [c for c in cells if c.strategy == way and verdicts[c.specimen] == verdict]
@@ -279,7 +315,7 @@ for way, verdict in product(("reentrant", "non-reentrant"), side_effects.VERDICT
 counts = side_effects.placement()
 saved = {place: side_effects.saved_tensors(place) for place in counts}
 operators = saved["at the top"][0]
-message = "Behind the last saved tensor a counter may be right, by luck."
+message = "What the counter shows, by where it stands, and by how the segment is run."
 show(tables.placement(counts, operators, {p: n for p, (_, n) in saved.items()}), message)
 print("counted in one step:", ", ".join(counts["at the top"]))
 for place, row in counts.items():
@@ -358,18 +394,20 @@ for name, row in batchnorm_repairs.attempts().items():
 #
 # **Which repair for which order?** The moving average of section 4: only written; read, then written; written, then read. A
 # condition in the code (`if not recomputing():` before the write), writes to copies, or replay. **Predict** the table: what is
-# right in all bits after five steps? Then again with two calls of the segment before one backward.
+# right in all bits after five steps? Then again with two calls of the segment before one backward. And which of section 4's fifteen
+# does replay not mend?
 
 # %%
 words = {0: "right", 1: "state wrong", 3: "GRADIENTS WRONG"}
 for calls in (1, 2):
     head = f"{calls} call{'s' * (calls - 1)}, 1 backward"
-    print(f"{head:<21}", *map("{:<18}".format, mended.REPAIRS))
+    print(f"{head:<21}", *map("{:<17}".format, mended.REPAIRS))
     for order, row in mended.repairs_by_order(calls=calls).items():
-        print(order.ljust(21), *(f"{words[len(differs)]:<18}" for differs in row.values()))
+        print(order.ljust(21), *(f"{words[len(differs)]:<17}" for differs in row.values()))
+    print()
 for way in (REENTRANT, NON_REENTRANT):
     left = [one.name for one in side_effects.FAMILY if mended.replayed(one, way)]
-    print(f"of section 4's family, {way.name}, replay does not mend: {', '.join(left)}")
+    print(f"{way.name}, not mended by replay: {', '.join(left)}")
 
 # %% [markdown]
 # Not to write is enough for what is only written. *Read, then written*: the recomputation has read the wrong value before it comes

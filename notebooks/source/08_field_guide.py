@@ -22,7 +22,7 @@
 # - read a witness's report, and check its proof by hand: put all back, then leave one thing out;
 # - name three kinds of code for which reentrant is right and non-reentrant is not.
 #
-# **Time** 75 minutes, a third of them for the six unknown segments. **You need** PyTorch: modules, `backward`. If your run has just
+# **Time** 90 minutes, a third of them for the six unknown segments. **You need** PyTorch: modules, `backward`. If your run has just
 # crashed, this is the lesson to begin with; 01, 04 and 05 tell more of single causes. The outputs are stored: to predict before you
 # see, choose *Edit → Clear Outputs of All Cells* first. After a restart, go on with *Run → Run All Above Selected Cell*.
 #
@@ -42,7 +42,7 @@ import torch
 print("python", platform.python_version(), "| torch", torch.__version__)
 
 # %%
-import inspect
+import textwrap
 from collections import Counter
 from functools import partial
 from torch import nn
@@ -51,7 +51,7 @@ from recompute_lab import Witness, assert_replayable, examine, same_bits
 from recompute_lab.instruments.state import Snapshot
 from recompute_lab.lessons import field_guide as guide
 from recompute_lab.lessons.field_guide import check, hint
-from recompute_lab.specimens import other_world, own_arguments, swapped_weights
+from recompute_lab.specimens import other_world, own_arguments
 from recompute_lab.specimens.steps import power
 from recompute_lab.views import field_guide as draw
 from recompute_lab.views.style import show
@@ -61,8 +61,21 @@ print("ready")
 # %% [markdown]
 # ## 1 · One crash, one report
 #
-# Somebody's attention, and somebody's training step. It has run for weeks; since it is checkpointed, it dies in its first backward.
-# torch's advice is to set `debug=True`.
+# Somebody's attention, in somebody's training step, which gives it a dict with a bias. It has run for weeks; since it is checkpointed,
+# it dies in its first backward. torch's advice is to set `debug=True`.
+#
+# ```python
+# # recompute_lab/specimens/own_arguments.py: class Biased
+# def forward(self, x: torch.Tensor, extras: dict) -> torch.Tensor:
+#     bias = self.take(extras, "bias")
+#     scores = self.query(x) @ self.key(x).T / 4
+#     if bias is not None:
+#         scores = scores + self.slope * bias
+#     return x + torch.softmax(scores, dim=1) @ x
+#
+# def take(self, extras: dict, name: str) -> torch.Tensor | None:
+#     return extras.pop(name, None)
+# ```
 #
 # **Predict.** Which line is it? And how many lines does `debug=True` print about this one small segment: 20, 200, or thousands?
 #
@@ -70,18 +83,19 @@ print("ready")
 # its report to the error, as a note, which Python prints under the message.
 
 # %%
-print(inspect.getsource(own_arguments.Biased.forward))
-print(inspect.getsource(own_arguments.Biased.take))
-lengths = {}
-for way in ({"debug": True}, {"context_fn": Witness().context_fn}):
+def caught(**way):
     try:
         own_arguments.Popped().step(partial(checkpoint, use_reentrant=False, **way))
     except CheckpointError as error:
-        told = getattr(error, "__notes__", None) or [str(error)]
-        lengths[min(way)] = len(told[0].splitlines())
-        message = str(error).splitlines()[:3]
-print(*message, told[0], sep="\n")
-print("debug=True prints more than 1,000 lines:", lengths["debug"] > 1000)
+        return error
+
+crash = caught(context_fn=Witness().context_fn)
+for line in str(crash).splitlines()[:3]:
+    print(textwrap.fill(line, 96))
+print(*crash.__notes__)
+length = len(str(caught(debug=True)).splitlines())
+at_least = max(number for number in (1, 10, 100, 1000, 10_000) if number <= length)
+print(f"\ndebug=True prints {at_least:,} lines at least")
 
 # %% [markdown]
 # `extras.pop` takes the bias out of the dict, and checkpointing keeps the dict itself, not a copy: the recomputation is given one
@@ -98,13 +112,24 @@ print("debug=True prints more than 1,000 lines:", lengths["debug"] > 1000)
 # random streams, torch's switches. At the recomputation's entry it compares. What differs is a *suspect*: much of it may be harmless.
 # So it runs the segment again, on the forward's world, with one suspect at a time left as the recomputation found it.
 #
-# Below is a layer with dropout and a schedule, and what its training loop does after each forward.
+# A layer with dropout and a schedule, and what its training loop does after each forward:
+#
+# ```python
+# # recompute_lab/specimens/other_world.py: class Sharpened
+# def forward(self, x: torch.Tensor) -> torch.Tensor:
+#     weights = torch.softmax(self.dropout(self.scores(x)) / self.temperature, dim=1)
+#     return x + weights * self.values(x)
+#
+# def logged(layer: Sharpened) -> None:
+#     """What the loop does after each forward: an evaluation, a schedule, a count."""
+#     layer.eval()
+#     layer.temperature *= 0.9
+#     layer.seen += 32
+# ```
 #
 # **Predict.** Which of the three lines in `logged` have to be undone for the recomputation to do what the forward did?
 
 # %%
-print(inspect.getsource(other_world.Sharpened.forward))
-print(inspect.getsource(other_world.logged))
 torch.manual_seed(0)
 layer, x = other_world.Sharpened(), torch.randn(32, 16, requires_grad=True)
 forward = Snapshot(layer, x)  # what can be reached, the random streams too, taken down
@@ -115,7 +140,7 @@ suspects = forward.changes()
 for left in [(), *[(suspect,) for suspect in suspects]]:
     forward.restore(keep=left)
     same = same_bits(layer(x), first)
-    print(f"all put back but {', '.join(left) or 'nothing':<18} as the forward: {same}")
+    print(f"not put back: {', '.join(left) or 'nothing':<18} does what the forward did: {same}")
     recomputation.restore()
 forward.restore()
 
@@ -135,30 +160,38 @@ print(examine(layer, x, between=other_world.logged))
 #
 # By how often they came up in about 110 public failure reports (our count, which no cell shows), though the first is owed to reentrant having been the default for long:
 #
-# 1. **The segment is cut off from the graph around it.** Reentrant only: it joins the graph as one operation of its tensor arguments.
+# 1. **The segment is cut off from the graph around it**: no gradient finds the way in.
 # 2. **The forward writes state** and reads it: a cache, a running estimate, a counter (lesson 05).
 # 3. **The recomputation sees another world**: a flag, a hook, the active adapter, a closed context, a closure's variable.
 # 4. **The forward changes its own arguments**: a dict, a list, a tensor in place.
 # 5. **Randomness that torch does not replay**: NumPy, Python, a generator of one's own (lesson 04).
 # 6. **The weights are others**: an optimizer was faster, a shard is no longer gathered.
 # 7. **Another kernel, route or rounding** (lessons 01 and 02).
-# 8. **The agreement on saved tensors is broken.** Non-reentrant only.
+# 8. **The agreement on saved tensors is broken**: what backward may ask for, how often, and how the recomputation is left.
 #
 # 2 to 6 in one sentence: *what is checkpointed is not a function of its arguments.*
 #
-# Below are fourteen faults. **Predict**, from the list alone: under which numbers is reentrant right and non-reentrant wrong, and under
-# which is it the reverse? Which of the fourteen raise under both?
+# Fourteen faults, by number. 1: *frozen embedding*, *features in a list*. 2: *cache that grows*. 3: *adapter switched*, *closure in a
+# loop*. 4: *popped from a dict* (the first section's), *argument in place*. 5: *masks from NumPy*. 6: *weight gathered*, *critic steps
+# first*. 7: *kernel chosen outside*. 8: *unpacked twice*, *early stop swallowed*, *tensor on ctx*.
+#
+# **Predict**, from the list alone: under which numbers is reentrant right and non-reentrant wrong, and under which is it the reverse?
+# Which of the fourteen raise under both?
 
 # %%
 rows, columns = guide.rows(), ("reentrant", "non-reentrant")
-message = "Reentrant is silent in eight of fourteen, non-reentrant in five."
+silent = [sum(row.cells[i][0] == "silent" for row in rows) for i in range(2)]
+message = f"Of {len(rows)}, reentrant is silent in {silent[0]}, non-reentrant in {silent[1]}."
 show(draw.outcomes(rows, guide.ROOT_CAUSES, columns), message)
 for i, column in enumerate(columns):
     print(f"{column:<14}", dict(sorted(Counter(row.cells[i][0] for row in rows).items())))
 
 # %% [markdown]
-# Only non-reentrant is wrong in the three of number 8 and the one of number 7; only reentrant in the two of number 1. Two raise under
-# both: *argument in place* and *weight gathered*. What follows is one page for each: symptom, report, repair. The repaired step is compared with the plain run, bit for bit, under both
+# Only reentrant is wrong in the two of number 1: it joins the graph as one operation of its tensor arguments, and what comes in otherwise
+# is cut off. Only non-reentrant is wrong in the three of number 8, whose agreement is its own (section 4), and in the one of number 7. Two
+# raise under both: *argument in place* and *weight gathered*.
+#
+# What follows is one page for each: symptom, report, repair. The repaired step is compared with the plain run, bit for bit, under both
 # implementations.
 #
 # ### Root cause 1: cut off
@@ -183,13 +216,36 @@ print("of the stem's gradients right:", right, "of 2")
 #
 # ### Root cause 3: another world
 #
-# Two tasks with an adapter each, and a loop over layers.
+# Two tasks, `summarise` and `translate`, with an adapter each, and one backward for both; and a loop over three layers.
+#
+# ```python
+# # recompute_lab/specimens/other_world.py: class TwoTasks
+# def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
+#     loss = torch.zeros(())
+#     for task, rows in zip(self.layer.adapters, self.rows.chunk(2), strict=True):
+#         loss = loss + power(self.adapted(run, self.stem(rows), task))
+#     loss.backward()
+#     return loss.detach()
+#
+# def adapted(self, run: Run, x: torch.Tensor, task: str) -> torch.Tensor:
+#     self.layer.active = task
+#     return run(self.layer, x)
+#
+# # class InALoop
+# def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
+#     x = self.stem(self.rows)
+#     for layer in self.layers:
+#         x = run(lambda t: t + torch.tanh(layer(t)), x)
+#     loss = power(x)
+#     loss.backward()
+#     return loss.detach()
+# ```
+#
+# (`run(segment, *args)` is `checkpoint`, by one implementation or the other; `power` is the mean square.)
 #
 # **Predict.** Which adapter gets a gradient, in each implementation? In the loop, which layers do?
 
 # %%
-print(inspect.getsource(other_world.TwoTasks.adapted))
-print(inspect.getsource(other_world.InALoop.step))
 for name in ("adapter switched", "closure in a loop"):
     print(f"{name}\n{guide.sheet(name)}\n")
 
@@ -205,10 +261,16 @@ for name in ("adapter switched", "closure in a loop"):
 #
 # You have seen the dict. The second one adds a position to its input *in place*, to save a copy.
 #
+# ```python
+# # recompute_lab/specimens/own_arguments.py: class Positioned
+# def forward(self, x: torch.Tensor) -> torch.Tensor:
+#     x += self.position
+#     return torch.tanh(self.layer(x))
+# ```
+#
 # **Predict.** Without checkpointing autograd has no objection. Does it have one with it, and when?
 
 # %%
-print(inspect.getsource(own_arguments.Positioned.forward))
 print(guide.sheet("argument in place"))
 
 # %% [markdown]
@@ -221,10 +283,27 @@ print(guide.sheet("argument in place"))
 # A weight that is whole only while somebody has gathered it. And an adversarial pair, whose critic takes its step between the
 # generator's forward and its backward.
 #
+# ```python
+# # recompute_lab/specimens/swapped_weights.py: class Gathered
+# def through(self, run: Run, x: torch.Tensor) -> torch.Tensor:
+#     with self.sharded.gathered():
+#         return run(self.sharded, x)
+#
+# # class Adversarial
+# def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
+#     optimizer = torch.optim.SGD(self.critic.parameters(), lr=0.5)
+#     fake = self.generator(self.rows)
+#     loss = -self.judge(run(self.critic, fake)).mean()
+#     self.critics_turn(optimizer, fake.detach())
+#     self.generators_turn(loss)
+#     return loss.detach()
+# ```
+#
+# (The critic's turn ends with `optimizer.step()`; the generator's is `loss.backward()`.)
+#
 # **Predict.** The second one is a mistake that everybody has made once. What does the plain run say to it? What does checkpointing?
 
 # %%
-print(inspect.getsource(swapped_weights.Gathered.through))
 for name in ("weight gathered", "critic steps first"):
     print(f"{name}\n{guide.sheet(name)}\n")
 
@@ -254,13 +333,39 @@ for name in ("kernel chosen outside", "cache that grows", "masks from NumPy"):
 # Non-reentrant rests on an agreement: each saved tensor is handed out *once*; the recomputation may be left by an *exception*; what is recomputed is
 # what went through *save_for_backward*. Three pieces of ordinary code do not keep it.
 #
-# **Predict** for each: loud or silent? (In the third, two layers share two workspaces, and take the next one in turn.)
+# ```python
+# # recompute_lab/specimens/saved_protocol.py: class Swish, x * sigmoid(x)
+# @staticmethod
+# def backward(ctx, gradient):
+#     gate = ctx.saved_tensors[1]
+#     return gradient * gate * (1 + ctx.saved_tensors[0] * (1 - gate))
+#
+# # class WithFallback
+# def forward(self, x: torch.Tensor) -> torch.Tensor:
+#     h = self.up(x)
+#     try:
+#         return fused_gelu(h)
+#     except Exception:
+#         return h * 0.5 * (1 + torch.erf(h / 2**0.5))
+#
+# # class Gate, x * sigmoid(x)
+# @staticmethod
+# def forward(ctx, x, space):
+#     torch.sigmoid(x, out=space)
+#     ctx.save_for_backward(x)
+#     ctx.gate = space
+#     return x * space
+#
+# @staticmethod
+# def backward(ctx, gradient):
+#     (x,) = ctx.saved_tensors
+#     return gradient * ctx.gate * (1 + x * (1 - ctx.gate)), None
+# ```
+#
+# **Predict** for each: loud or silent? (Of the third there are two layers. They share two workspaces, and each call takes the next one in
+# turn: that is `space`.)
 
 # %%
-from recompute_lab.specimens.saved_protocol import Gate, Swish, WithFallback
-
-for part in (Swish.backward, WithFallback.forward, Gate):
-    print(inspect.getsource(part))
 for name in ("unpacked twice", "early stop swallowed", "tensor on ctx"):
     print(f"{name}\n{guide.sheet(name)}\n")
 
@@ -347,10 +452,10 @@ for share in (1.0, 0.001):
         model.step(IMPLEMENTATIONS[name])
         graph, loss = model.output.aux_loss.requires_grad, result.loss_off < 1e-5
         routers = max(r.error for r in result.divergence.rows if "mlp.gate" in r.name)
-        print(f"balance term times {share:<5} {name:<13} loss right: {loss},", end=" ")
-        print(f"term has a graph: {graph}, routers off by {routers:.1f}")
+        print(f"factor {share:<5} {name:<13} loss right: {loss},", end=" ")
+        print(f"balance term has a graph: {graph}, routers off by {routers:.1f}")
 ridden = guide.worst_of(guide.watched(Mixtral))
-print("the witness, riding along: reentrant would be", ridden.reentrant, end=": ")
+print("the witness, riding along: reentrant would be", ridden.reentrant, end=":\n   ")
 print(ridden.causes[0].name)
 
 # %%
@@ -358,8 +463,9 @@ for kind in (Wav2Vec2, Wav2Vec2Told):
     result = outcomes(kind)["non-reentrant"]
     errors = {row.name: row.error for row in result.divergence.rows}
     right = max(errors["model.masked_spec_embed"], result.loss_off) < 1e-5
-    told = guide.worst_of(guide.watched(kind)).causes[0].name if not right else "nothing"
-    print(f"{kind.__name__:<12} right: {right}; the witness names: {told}")
+    told = [c.name for c in guide.worst_of(guide.watched(kind)).causes if c.proven]
+    proven = ", ".join(told) or "nothing"
+    print(f"{kind.__name__:<12} right: {right}; the witness proves: {proven}")
 
 # %% [markdown]
 # Mixtral's loss is right (to five digits), the term is *in* it, and reaches no router: reentrant's forward runs without gradients, so
@@ -392,20 +498,27 @@ answer = {
     "E": (7, "is_grad_enabled", "silent", "right"),
     "F": (8, "Exception", "right", "loud"),
     ### STUB
-    # **dict.fromkeys("ABCDEF", (..., ..., ..., ...)),
+    # "A": (..., ..., ..., ...),
+    # "B": (..., ..., ..., ...),
+    # "C": (..., ..., ..., ...),
+    # "D": (..., ..., ..., ...),
+    # "E": (..., ..., ..., ...),
+    # "F": (..., ..., ..., ...),
     ### END SOLUTION
 }
 check.diagnose(answer)
 
 # %% [markdown]
-# Then with the witness, which rides along in each of the six. **Predict:** which one does it not see, and which one can it not put a name to?
+# Then with the witness, which rides along in each of the six. **Predict:** which one does it not see, and which one can it not put a name
+# to? (*Right*: both of its verdicts are those that were measured.)
 
 # %%
+print("   right  reentrant   non-reentrant  names")
 for letter in UNKNOWN:
     told = guide.told_of(letter)
     named = guide.shortened(told.causes[0].name, 46) if told.causes else "nothing"
-    verdicts = f"reentrant {told.reentrant}, non-reentrant {told.non_reentrant}"
-    print(f"{letter}  sees it: {guide.seen_by_the_witness(letter)!s:<6} {verdicts:<45} {named}")
+    right = guide.seen_by_the_witness(letter)
+    print(f"{letter}  {right!s:<6} {told.reentrant:<11} {told.non_reentrant:<14} {named}")
 examined = examine(UNKNOWN["E"]().thrifty, x)
 print(f"E, examined: reentrant {examined.reentrant}, {examined.causes[0].name}")
 

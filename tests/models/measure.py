@@ -2,7 +2,8 @@
 
 For each block: the verdict for each implementation found without any instrument, the verdict of `examine`, that of a
 witness that rides along at the seed where the first found its worst, the first cause, and seconds. With names as
-arguments only those are measured anew that contain one of them. The table goes to table.json beside this file.
+arguments only those are measured anew that contain one of them. The table goes to table.json beside this file, when all
+is measured.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from torch.utils.checkpoint import checkpoint
 from recompute_lab.instruments.witness import Report, Witness, examine
 
 TABLE = Path(__file__).with_name("table.json")
+PART = TABLE.with_suffix(".part")  # until all is measured: what is interrupted must not pass for the table
 
 
 def examined(make: Callable) -> tuple[Report, bool]:
@@ -135,7 +137,7 @@ def main(wanted: list[str]) -> None:
         if wanted and not any(word in name for word in wanted):
             return
         table[part][name] = row()
-        TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")
+        PART.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")
         print(part, name, table[part][name].get("verdicts", ""), flush=True)
 
     for name, make in ZOO.items():
@@ -145,6 +147,7 @@ def main(wanted: list[str]) -> None:
             measure("models", name, functools.partial(model_row, public))
     for family in routers.ROUTED:
         measure("routers", family, lambda f=family: {k: asdict(v) for k, v in routers.measure(f).items()})
+    PART.replace(TABLE)
 
 
 if __name__ == "__main__":

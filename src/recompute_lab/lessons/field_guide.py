@@ -11,7 +11,7 @@ from functools import partial
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from recompute_lab.instruments.gradients import Run
+from recompute_lab.instruments.gradients import ROUNDING, Run
 from recompute_lab.instruments.root_cause import CUT_OFF, KERNEL, PROTOCOL, Finding, root_cause, treat
 from recompute_lab.instruments.steps import IMPLEMENTATIONS, Outcome, outcome, outcomes, plainly, stepped
 from recompute_lab.instruments.witness import Report, Witness
@@ -85,6 +85,10 @@ def sheet(name: str) -> str:
         lines.append(f"plain run: raises {shortened(told)}")
     for implementation, result in found(name).items():
         lines.append(f"{implementation}: {symptom(result)}")
+        if missing := result.divergence.missing:
+            lines += textwrap.wrap(
+                f"no gradient: {', '.join(missing)}", 96, initial_indent="  ", subsequent_indent="    "
+            )
     if made := report(name):
         lines += [line for line in str(made).splitlines() if "output is off by" not in line]  # it may be by a last bit
     else:
@@ -127,11 +131,11 @@ def _cell(result: Outcome) -> tuple[str, str]:
 
 STEPS: tuple[Step, ...] = (
     Step("reentrant only", "Is the loss, too, another than the plain run's?", 7, "one code path, gradients on or off"),
-    Step("reentrant only", "", 1, "tensors as arguments, as outputs; x.requires_grad_()"),
+    Step("reentrant only", "", 1, "bare tensors in and out; x.requires_grad_()"),
     Step("non-reentrant only", "Right with one kernel chosen for both passes?", 7, "choose the kernel in the segment"),
-    Step("non-reentrant only", "", 8, "one unpack; named exceptions; save_for_backward"),
+    Step("non-reentrant only", "", 8, "one unpack; narrow except; save_for_backward"),
     Step("both", "Right if each pass has a copy of the arguments?", 4, "read arguments, do not write to them"),
-    Step("both", "Right if NumPy's, Python's, own streams are rewound?", 5, "draw from torch's default generator"),
+    Step("both", "Right if all random streams are rewound?", 5, "draw from torch's default generator"),
     Step("both", "Right if the forward's weights are put back?", 6, "backward before anybody writes to them"),
     Step("both", "Right if all the caller has changed is put back?", 3, "make it an argument"),
     Step("both", "Right if what the forward wrote is undone?", 2, "write outside, or rewind"),
@@ -179,7 +183,7 @@ def chart_in_words() -> str:
             lines.append(f"wrong under {step.who}:")
             last = step.who
         asked = step.question or "otherwise"
-        lines.append(f"  {asked:<54} {step.cause}: {step.repair}")
+        lines.append(f"  {asked:<48} {step.cause}: {step.repair}")
     return "\n".join(lines)
 
 
@@ -228,6 +232,7 @@ def diagnose(answer: dict) -> str:
         if not isinstance(given, tuple | list) or len(given) != 4:
             raise Wrong(f"{letter}: give four things: (root cause, name, reentrant, non-reentrant).")
         number, name, *verdicts = given
+        verdicts = [said.casefold() if isinstance(said, str) else said for said in verdicts]
         if number not in ROOT_CAUSES or isinstance(number, bool):
             raise Wrong(f"{letter}: a root cause is a number from 1 to 8; got {number!r}.")
         measured = unknown_finding(letter)
@@ -235,20 +240,25 @@ def diagnose(answer: dict) -> str:
             if said not in _SHORT.values():
                 raise Wrong(f"{letter}: {said!r} is none of 'right', 'silent', 'loud'.")
             if said != _SHORT[result.verdict]:
-                raise Wrong(f"{letter}, {implementation}: you said {said!r}; run, it is: {symptom(result)}.")
+                raise Wrong(f"{letter}, {implementation}: you said {said!r}; run, it is: {_closed(symptom(result))}")
         if number != measured.number:
             raise Wrong(
                 f"{letter}: the verdicts are right, the root cause is not {number}. {_not_that(letter, number)}"
             )
         if not isinstance(name, str) or not _tokens(name) & _names_of(letter):
             raise Wrong(
-                f"{letter}: verdicts and root cause are right, but {name!r} is not what differs. "
-                "What would you have to put back, rename or remove, and nothing else, for the step to be right?"
+                f"{letter}: verdicts and root cause are right, but {name!r} is not what differs, or it "
+                "only follows from what does. What do the two passes find otherwise, before anything has come of it?"
             )
     return (
         "all six. Each verdict was held against the plain run, each number against a run in which that cause, and no "
         "other, was treated."
     )
+
+
+def _closed(sentence: str) -> str:
+    """With a full stop, unless it was cut and ends with three."""
+    return sentence if sentence.endswith(".") else sentence + "."
 
 
 def _not_that(letter: str, number: int) -> str:
@@ -308,13 +318,19 @@ def _tokens(name: str) -> set[str]:
 )
 def repair_steered(answer: type) -> str:
     """`answer` is a subclass of `Steered` with a step of its own."""
+    _must_be_a(answer, Steered)
+    _must_leave_no_hook(answer, plainly)
     _must_be_repaired(answer, Steered, lambda model: model.block.up)
+    _must_leave_no_hook(answer, IMPLEMENTATIONS["non-reentrant"])
+    return "both passes are steered, nobody else is, and the gradients are the plain run's, bit for bit."
+
+
+def _must_leave_no_hook(answer: type, run: Callable) -> None:
     model = answer()
     before = len(model.block.up._forward_hooks)
-    model.step(IMPLEMENTATIONS["non-reentrant"])
+    model.step(run)
     if len(model.block.up._forward_hooks) != before:
         raise Wrong("after the step the hook is still there: whoever uses the block next is steered, too.")
-    return "both passes are steered, nobody else is, and the gradients are the plain run's, bit for bit."
 
 
 @check.add(
@@ -328,14 +344,24 @@ def repair_scaled(answer: type) -> str:
     return "each pass goes through the scales from their beginning, and the gradients are the plain run's, bit for bit."
 
 
-def _must_be_repaired(answer: type, kind: type, inside: Callable[[nn.Module], nn.Module]) -> None:
-    """Raises `Wrong` unless the step is the original's, checkpointed, and right under both implementations."""
+def _must_be_a(answer: type, kind: type) -> None:
     if not isinstance(answer, type) or not issubclass(answer, kind):
         raise Wrong(f"give a class: class Repaired({kind.__name__}), with a step of its own.")
+
+
+def _must_be_repaired(answer: type, kind: type, inside: Callable[[nn.Module], nn.Module]) -> None:
+    """Raises `Wrong` unless the step is the original's, checkpointed, and right under both implementations."""
+    _must_be_a(answer, kind)
     plain = stepped(kind, plainly)
     result = outcome(answer, plainly, plain)
     if result.verdict != "replayable":
         raise Wrong(f"without checkpointing your step is not the original's: {symptom(result)}.")
+    if result.loss_off is None:
+        raise Wrong(
+            "the gradients are right, but your step does not return its loss: end it with return loss.detach()."
+        )
+    if result.loss_off > ROUNDING:
+        raise Wrong("the gradients are right, but what your step returns is not the original's loss: loss.detach().")
     for implementation, run in IMPLEMENTATIONS.items():
         result = outcome(answer, run, plain)
         if result.verdict != "replayable":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from types import CodeType, FunctionType
 
@@ -12,6 +13,7 @@ from torch import nn
 
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, REENTRANT, Strategy, weighted_sum
 from recompute_lab.instruments.gradients import divergence
+from recompute_lab.instruments.isolation import isolated
 from recompute_lab.instruments.state import equal_values
 from recompute_lab.instruments.writes import Write, writes
 from recompute_lab.lessons import momentum_exercise
@@ -39,8 +41,18 @@ check.add(*momentum_exercise.HINTS)(momentum_exercise.momentum)
 
 
 def short(name: str) -> str:
-    """The last part of a name, small: "mean" of "first.mean", "seen" of "first._forward_hooks[0].seen"."""
-    return name.rpartition(".")[2].casefold()
+    """The last part of a name, small: "mean" of "first.mean", "seen" of "first._forward_hooks[0].seen".
+
+    Of `seen["largest"]` the name before the index. A stream may be named by what draws from it: "torch.rand".
+    """
+    small = re.sub(r"\[[^\[\]]*\]$", "", name.strip()).casefold()
+    for stream, pattern in _STREAMS.items():
+        if re.match(pattern, small):
+            return stream
+    return small.rpartition(".")[2]
+
+
+_STREAMS = {"torch": r"torch\b", "numpy": r"(np|numpy)\b", "python": r"(python|random)\b"}
 
 
 @check.add(
@@ -62,7 +74,7 @@ def find_all(answer: dict) -> str:
         found = {short(write.name): write for write in writes(make(), rows())}
         all_found += found.values()
         names = {short(name): name for name in given}
-        told += [f"{segment}: {names[n]!r} is not written." for n in sorted(names.keys() - found.keys())]
+        told += [_not_written(segment, names[n]) for n in sorted(names.keys() - found.keys())]
         told += [f"{segment}: you missed {_described(found[n])}." for n in sorted(found.keys() - names.keys())]
     if told:
         raise Wrong(" ".join(told))
@@ -71,6 +83,13 @@ def find_all(answer: dict) -> str:
         f"all {len(all_found)}, and none that is not there. As in the plain run, in spite of two passes, end "
         f"{' and '.join(same)}: a maximum does not care how often, and torch's stream is replayed."
     )
+
+
+def _not_written(segment: str, name: str) -> str:
+    """Why a name is wrong; a key is told apart from what is not written at all."""
+    if f'["{name}"]' in unknown.source(segment):
+        return f"{segment}: {name!r} is a key. Name the dict that holds it."
+    return f"{segment}: {name!r} is not written."
 
 
 def _members(given) -> list:
@@ -105,7 +124,27 @@ def guarded(answer: type) -> str:
         made = train(answer(), with_context(strategy, announced), look=_smoothed_state)
         where = "without checkpointing" if strategy is PLAIN else strategy.name
         _must_agree(made, plain, _smoothed_state(answer()), where, answer)
+    _must_evaluate_alike(answer())
     return "gradients and state are the plain run's over twenty steps, bit for bit, under both implementations."
+
+
+def _must_evaluate_alike(repaired: Smoothed) -> None:
+    """Raises `Wrong` unless a forward in evaluation mode returns and writes what `Smoothed`'s does."""
+    results = []
+    for module in (repaired, Smoothed()):
+        with isolated(module, rows()) as call, torch.no_grad():
+            module.calls, module.mean = 10, torch.linspace(-1.0, 1.0, 16)
+            module.eval()
+            length = len(_smoothed_state(module)["history"])
+            output, state = module(*call.args), _smoothed_state(module)
+            results.append({"its output": output, **state, "history": len(state["history"]) - length})
+    ours, theirs = results
+    if wrong := [name for name in theirs if not equal_values(ours[name], theirs[name])]:
+        differ = f"{' and '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not what Smoothed gives"
+        raise Wrong(
+            f"in training all is right. In evaluation mode, without a recomputation, {differ}: what does it do where "
+            "self.training is False?"
+        )
 
 
 @check.add(
@@ -333,7 +372,7 @@ _DEFENSIBLE = {
     "user": {
         "replay": ("no edit", "same run"),
         "outside": ("no edit", "same run"),
-        "idempotent": ("no edit", "whoever"),
+        "idempotent": ("no edit", "whoever", "same run"),
     },
     "tomorrow": {
         "leave": ("same run", "no edit"),
@@ -375,7 +414,7 @@ def who_chooses(answer: dict) -> str:
 
 _WHY_NOT = {
     "whoever": "It depends on how checkpoint is called here, and around here.",
-    "no edit": "Here nobody forbids to edit it; what counts is what it is right for.",
+    "no edit": "It does: lines of the layer's own code. What counts is what it is right for.",
     "same run": "There is no run yet; what counts is what the layer does in anybody's.",
     "shortest": "Characters are not what goes wrong.",
     "memory": "A few bytes of state; what counts is what is right.",

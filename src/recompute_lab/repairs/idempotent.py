@@ -31,8 +31,12 @@ class Idempotent:
 
     def commit(self) -> None:
         """What the buffers hold now is what the next forward starts from."""
-        held = [(part, n, b) for part in self._module.modules() for n, b in part._buffers.items() if b is not None]
-        self._start = {(part, name): (buffer, buffer.detach().clone()) for part, name, buffer in held}
+        self._start = {
+            (part, name): (buffer, buffer.detach().clone())
+            for part in self._module.modules()
+            for name, buffer in part._buffers.items()
+            if buffer is not None
+        }
         self._note()
 
     def remove(self) -> None:
@@ -44,7 +48,7 @@ class Idempotent:
         for (part, name), (buffer, value) in list(self._start.items()):
             now = part._buffers.get(name)
             if now is not None and now is not buffer and now is not self._left[part, name]:
-                self._start[part, name] = now, now.detach().clone()  # put there by `to`, not by a forward
+                self._start[part, name] = now, now.detach().clone()  # by `to`, not by a forward
             elif part.training:
                 part._buffers[name] = buffer
                 if not _expanded(buffer):

@@ -36,7 +36,7 @@ def announced() -> tuple[AbstractContextManager, AbstractContextManager]:
 def for_reentrant(segment: Callable, context_fn: Callable) -> Callable:
     """The segment for one call of the reentrant implementation: its first run is the forward.
 
-    To be made for each call: checkpoint(for_reentrant(segment, announced), x, use_reentrant=True)
+    Make one for each call: checkpoint(for_reentrant(segment, announced), x, use_reentrant=True)
     """
     forward, recomputation = context_fn()
     called = False

@@ -59,7 +59,7 @@ class InALoop(Model):
     def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
         x = self.stem(self.rows)
         for layer in self.layers:
-            x = run(lambda t: t + torch.tanh(layer(t)), x)  # noqa: B023 -- the fault
+            x = run(lambda t: t + torch.tanh(layer(t)), x)
         loss = power(x)
         loss.backward()
         return loss.detach()
@@ -91,7 +91,7 @@ class Sharpened(nn.Module):
 
 
 def logged(layer: Sharpened) -> None:
-    """What the loop does after each forward: a metric in evaluation mode, the schedule's next value, a count."""
+    """What the loop does after each forward: an evaluation, a schedule, a count."""
     layer.eval()
     layer.temperature *= 0.9
     layer.seen += 32

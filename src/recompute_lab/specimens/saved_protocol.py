@@ -125,7 +125,7 @@ class Ring:
 
 
 class Gate(Function):
-    """x * sigmoid(x); the sigmoid goes to a workspace, and the workspace to an attribute of ctx."""
+    """x * sigmoid(x); the sigmoid goes to a workspace, and that to ctx."""
 
     @staticmethod
     def forward(ctx, x, space):

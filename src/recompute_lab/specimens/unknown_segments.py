@@ -59,7 +59,8 @@ def steering(layer: nn.Module, gain: torch.Tensor) -> Iterator[None]:
 
 class Steered(Model):
     def build(self) -> None:
-        self.stem, self.block, self.gain = nn.Linear(16, 16), Block(), nn.Parameter(torch.linspace(0.5, 1.5, 32))
+        self.stem, self.block = nn.Linear(16, 16), Block()
+        self.gain = nn.Parameter(torch.linspace(0.5, 1.5, 32))
 
     def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
         with steering(self.block.up, self.gain):
@@ -69,7 +70,7 @@ class Steered(Model):
 
 
 class Deep(nn.Module):
-    """Residual layers, each scaled by the next of the `scales`, or by 1 when there are no more: [N, 16] -> [N, 16]."""
+    """Layers [N, 16] -> [N, 16], each scaled by the next of `scales`, or by 1 at their end."""
 
     def __init__(self, depth: int = 3):
         super().__init__()
@@ -93,10 +94,11 @@ class Scaled(Model):
 
 
 class Averaged(Model):
-    """Has a look at the validation loss with the averaged weights, every so many steps; this is such a step."""
+    """At times it looks at the validation loss of averaged weights: in this step, too."""
 
     def build(self) -> None:
-        self.stem, self.block, self.average = nn.Linear(16, 16), Block(), Block().requires_grad_(False)
+        self.stem, self.block = nn.Linear(16, 16), Block()
+        self.average = Block().requires_grad_(False)
 
     def swap(self) -> None:
         for ours, theirs in zip(self.block.modules(), self.average.modules(), strict=True):
@@ -116,7 +118,7 @@ class Averaged(Model):
 
 
 class Thrifty(nn.Module):
-    """A block that computes in half the precision where nobody will ask for a gradient: [N, 16] -> [N, 16]."""
+    """Computes in half the precision where nobody will ask for a gradient: [N, 16] -> [N, 16]."""
 
     def __init__(self):
         super().__init__()
@@ -138,7 +140,7 @@ class Economical(Model):
 
 
 def in_halves_if_too_large(function: Callable) -> Callable:
-    """Calls it once; where that fails, for want of memory say, once for each half of the rows."""
+    """Calls it once; where that fails, for want of memory say, once for each half."""
 
     @wraps(function)
     def patient(self, x: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,7 @@ class Smoothed(Layers):
         self.calls = 0
         self.register_buffer("mean", torch.zeros(16))
 
-    def forward(self, x: torch.Tensor, history=[]) -> torch.Tensor:  # noqa: B006
+    def forward(self, x: torch.Tensor, history=[]) -> torch.Tensor:
         h = self.first(x)
         mean = h.mean(0) if self.training else self.mean
         if self.training:

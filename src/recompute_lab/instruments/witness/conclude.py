@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from recompute_lab.instruments.checkpointing import Mismatch
 from recompute_lab.instruments.gradients import ROUNDING
 from recompute_lab.instruments.reach import ABSENT
@@ -289,7 +291,7 @@ def _raised(call) -> str:
     if not call.raised:
         return ""
     kind = Mismatch.of(RuntimeError(call.raised))
-    return str(kind) if kind.kind != "other" else " ".join(call.raised.split())[:90]
+    return str(kind) if kind.kind != "other" else textwrap.shorten(call.raised, 90, placeholder=" ...")
 
 
 def _effect(call, proof: Proof, parted: tuple[int, str] | None) -> list[str]:
