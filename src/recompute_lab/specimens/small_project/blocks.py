@@ -39,7 +39,7 @@ class Block(nn.Module):
         self.hot = x.abs().amax() > self.config.hot
 
     def bent(self, x):
-        reach = x.abs().amax().clamp(max=2)
+        reach = (3 * x.abs().amax()).clamp(max=2)
         return BENDS[int(reach)](x)
 
 

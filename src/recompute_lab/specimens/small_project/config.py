@@ -25,7 +25,7 @@ class Config:
     experts: int = 4
     cap: str = "norm"  # or "none": a name in caps.CAPS
     limit: float = 0.5  # no update is longer than this times the stream's vector
-    hot: float = 6.0  # an activation above it is bent back
+    hot: float = 3.5  # an activation above it is bent back
     tolerance: float = 1e-3  # of an update, below which a block counts as settled
     checkpointed: bool = True
     switches: Switches = field(default_factory=Switches)

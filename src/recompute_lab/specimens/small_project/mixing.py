@@ -18,7 +18,7 @@ class Mixer(nn.Module):
     def forward(self, x, padding):
         mixed = self.spread(x, padding, padded=padding.any())
         mixed = self.along(standardised(mixed))
-        for _ in range(rounds(mixed.std())):
+        for _ in range(rounds(mixed.abs().amax())):
             mixed = mixed + 0.1 * torch.tanh(self.refine(mixed))
         return mixed + summary(mixed, parts=3).unsqueeze(1)
 
@@ -39,5 +39,5 @@ def summary(x: torch.Tensor, parts: int) -> torch.Tensor:
     if x.shape[1] < parts:
         return x.mean(1)
     means = [part.mean(1) for part in x.chunk(parts, dim=1)]
-    live = [mean for mean in means if mean.abs().sum() > 0.1]
+    live = [mean for mean in means if mean.abs().mean() > 0.25]
     return sum(live) / max(len(means), 1)
