@@ -13,8 +13,10 @@ import torch
 
 from recompute_lab.instruments.audit import Audit, Finding, audit
 from recompute_lab.instruments.checkpointing import weighted_sum
+from recompute_lab.instruments.gradients import Divergence, divergence
 from recompute_lab.instruments.grep import Hits, grep
 from recompute_lab.instruments.ledger import record
+from recompute_lab.instruments.nondeterminism import Nudge
 from recompute_lab.instruments.state import same_bits
 from recompute_lab.instruments.witness.trace import Trace, Tracer
 from recompute_lab.repairs.recomputation import announced
@@ -342,3 +344,16 @@ def trained(steps: int = 5, checkpointed: bool = True) -> Trained:
     weights = [parameter.detach().clone() for parameter in trainer.model.parameters()]
     loads = [int(block.experts.load.sum()) for block in trainer.model.blocks]
     return Trained(losses, weights, loads)
+
+
+def flipped_route(kind: type) -> Divergence:
+    """A step of the experts, checkpointed, in whose forward the first expert is chosen and in whose recomputation the
+    second, by some units in the last place of the input. `kind` is `Experts`, or a repair of it."""
+    nudge, experts = Nudge({1: -16, 2: +16}), twins(kind, kind, Config())[0]
+    with torch.no_grad():  # scores of 1 + a and 2 a for an input of a everywhere: a tie at 1
+        experts.gate.weight.zero_()
+        experts.gate.bias.copy_(torch.tensor([1.0, 0.0, -9.0, -9.0]))
+        experts.gate.weight[0], experts.gate.weight[1] = 1 / Config.width, 2 / Config.width
+    x = torch.ones(8, Config.places, Config.width, requires_grad=True)
+    outside = (experts.choose(x),) if hasattr(experts, "choose") else ()
+    return divergence(nudge.counted(lambda x, *choice: experts(nudge(x), *choice)), x, *outside)

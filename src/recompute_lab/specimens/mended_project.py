@@ -43,24 +43,28 @@ class EveryExpert(Experts):
     def forward(self, x):
         scores = self.gate(x.mean(1))
         torch._assert_async(~torch.isnan(scores).any(), "the router's scores are no numbers")
-        return self.dispatched(x, scores, scores.argmax(-1))
+        return self.dispatched(x, scores.argmax(-1), scores.softmax(-1).amax(-1))
 
-    def dispatched(self, x, scores, choice):
+    def dispatched(self, x, choice, weights):
         if not recomputing():
             self.load += torch.bincount(choice, minlength=len(self.experts))
         result = torch.zeros_like(x)
         for number, expert in enumerate(self.experts):
             rows = choice == number
             result[rows] = expert(x[rows])
-        return result * scores.softmax(-1).amax(-1)[:, None, None]
+        return result * weights[:, None, None]
 
 
 class ChoiceFromOutside(EveryExpert):
-    """The route is decided between segments, where it is decided once, and given to this one as an argument."""
+    """The route is decided between segments, where it is decided once, and given to this one as an argument.
+
+    The weight goes by the choice as well: a maximum would choose anew.
+    """
 
     def choose(self, x):
         with torch.no_grad():
             return self.gate(x.mean(1)).argmax(-1)
 
     def forward(self, x, choice):
-        return self.dispatched(x, self.gate(x.mean(1)), choice)
+        shares = self.gate(x.mean(1)).softmax(-1)
+        return self.dispatched(x, choice, shares.gather(1, choice[:, None]).squeeze(1))
