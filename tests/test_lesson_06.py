@@ -177,6 +177,14 @@ def test_a_route_that_flips(kind, outcome):
     assert lesson.flipped_route(kind).outcome == outcome
 
 
+def test_a_weight_that_is_a_maximum_chooses_anew():
+    class ByMaximum(mended.ChoiceFromOutside):
+        def forward(self, x, choice):
+            return self.dispatched(x, choice, self.gate(x.mean(1)).softmax(-1).amax(-1))
+
+    assert lesson.flipped_route(ByMaximum).outcome == "silent"
+
+
 # Figures
 
 
@@ -361,6 +369,14 @@ def in_bounds(x):
     return torch.where(torch.isinf(x).any(), x.clamp(-largest, largest), x)
 
 
+def in_chosen_bounds(x):
+    if x.dtype != torch.float16:
+        return x * 1
+    largest = torch.finfo(x.dtype).max
+    bound = torch.where(torch.isinf(x).any(), largest - 1000, largest).to(x.dtype)
+    return torch.clamp(x, min=-bound, max=bound)
+
+
 def in_bounds_always(x):
     if x.dtype != torch.float16:
         return x * 1
@@ -399,7 +415,10 @@ def summed_all(x, parts):
     return sum(means) / len(means)
 
 
-@pytest.mark.parametrize(("exercise", "answer"), [("bent_back", bent), ("clamped", in_bounds), ("summary", summed)])
+@pytest.mark.parametrize(
+    ("exercise", "answer"),
+    [("bent_back", bent), ("clamped", in_bounds), ("clamped", in_chosen_bounds), ("summary", summed)],
+)
 def test_three_repairs(exercise, answer):
     status, told = judged(getattr(check, exercise), answer)
     assert status == RIGHT and "the audit has nothing to report" in told, told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,6 +14,7 @@ from unittest.mock import patch
 import torch
 
 from recompute_lab.instruments.audit import Audit, Finding, audit
+from recompute_lab.instruments.audit.formats import summary
 from recompute_lab.instruments.checkpointing import weighted_sum
 from recompute_lab.instruments.gradients import Divergence, divergence
 from recompute_lab.instruments.grep import Hits, grep
@@ -23,6 +26,7 @@ from recompute_lab.repairs.recomputation import announced
 from recompute_lab.specimens import mended_project as mended
 from recompute_lab.specimens import small_project
 from recompute_lab.specimens.small_project import Config, Trainer, batch, blocks, caps, mixing
+from recompute_lab.views.audit import Row, Stage
 
 PROJECT = Path(small_project.__file__).parent
 
@@ -96,8 +100,12 @@ def finding(found: Audit, where: str) -> Finding:
 
 
 def shown(one: Finding) -> str:
-    """A finding's text, with its path from the project's folder on."""
-    return str(one).replace(str(PROJECT.parent) + "/", "")
+    """A finding's text, with its path from the project's folder on, in lines that fit the page."""
+    text = str(one).replace(f"{PROJECT.parent}{os.sep}", "")
+    return "\n".join(
+        textwrap.fill(line, 96, initial_indent="", subsequent_indent=" " * 8, break_on_hyphens=False)
+        for line in text.split("\n")
+    )
 
 
 @dataclass(frozen=True)
@@ -225,6 +233,81 @@ def triage(found: Audit, seen: dict[str, Seen]) -> list[Narrowed]:
         steps.append(Narrowed(question, kept, tuple(one for one in left if one not in kept)))
         left = kept
     return steps
+
+
+def forms(searched: Searched) -> list[Row]:
+    """A row for each site: does the grep see it, does the audit?"""
+    return [
+        Row(site.form, site.place, ((site.place in searched.by_grep, ""), (site.place in searched.by_audit, "")))
+        for site in SITES
+    ]
+
+
+def static_and_dynamic(searched: Searched, seen: dict[str, Seen]) -> list[Row]:
+    """A row for each site: what the audit says of its checkpoint, and what a run read there."""
+    rows = []
+    for site in SITES:
+        known = site.place in searched.by_audit
+        said = finding(searched.audited, site.place).checkpoint if known else ""
+        run = seen.get(site.read_at, Seen())
+        rows.append(Row(site.form, site.place, ((known, said), (bool(run.values), str(run)))))
+    return rows
+
+
+_ASIDE = (
+    'not seen is never "no": noted, not forgotten',
+    "dormant is not fixed: next on the list",
+    "an exception: move it out; a log: it may stay",
+)
+
+
+def stages(searched: Searched, seen: dict[str, Seen]) -> list[Stage]:
+    """The triage for a figure, from all lines that the grep or the audit reports."""
+    first, *others = triage(searched.audited, seen)
+    reported = len(searched.by_grep | searched.by_audit)
+    made = [
+        Stage("lines that the grep or the audit reports", reported),
+        Stage(first.question, len(first.left), "text, NumPy, a configuration, a class of one's own"),
+    ]
+    for one, told in zip(others, _ASIDE, strict=True):
+        places = ", ".join(map(short, one.aside))
+        made.append(Stage(one.question, len(one.left), f"{places}\n{told}"))
+    return made
+
+
+def report(path: str | Path, most: int = 12) -> str:
+    """An audit in lines, what to look at first in front; or a sentence, where there is nothing at that path."""
+    root = Path(path).expanduser()
+    try:
+        found = audit(root)
+    except FileNotFoundError:
+        return f"there is no file or folder at this path: {path}. Is it spelt as it is on your disk?"
+    folder = root if root.is_dir() else root.parent
+    ordered = sorted(found.findings, key=_urgency)
+    lines = []
+    for one in ordered[:most]:
+        cell = f"cell {one.cell}:" if one.cell is not None else ""
+        where = f"{Path(one.path).relative_to(folder).as_posix()}:{cell}{one.line}"
+        what = f"{one.decides if one.rule == 'tensor-branch' else 'write'}{', guarded' if one.guard else ''}"
+        lines.append(f"{where:<14} {what:<19} checkpoint: {one.checkpoint:<9} {_cut(one.source, 38)}")
+    if len(ordered) > most:
+        lines.append(f"and {len(ordered) - most} more")
+    counted = summary(found).partition("what this cannot see")[0].strip()
+    return "\n".join([*lines, counted])
+
+
+def _urgency(one: Finding) -> tuple[bool, ...]:
+    """What comes first sorts first: branches, inside a checkpoint, of the graph, with no guard."""
+    return (
+        one.rule != "tensor-branch",
+        one.checkpoint == "not seen",
+        one.decides not in ("graph", "shape"),
+        one.guard is not None,
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 # --- Repairs

@@ -57,7 +57,7 @@ def sightings(rows: Sequence[Row], columns: Sequence[str]) -> Figure:
             x + shift, len(rows) + 0.05, f"{count} of {len(rows)}", ha=side, va="center", weight="bold", fontsize=9.5
         )
     axes.set_yticks(range(len(rows)), [f"{row.name}{' ' * 30}" for row in rows], fontsize=9)
-    axes.set_xlim(-0.5, len(columns) - (0.05 if wide else 0.4))
+    axes.set_xlim(-0.5, len(columns) + (0.05 if wide else -0.4))
     axes.set_ylim(len(rows) + 0.5, -1.4)
     axes.set_xticks([])
     axes.tick_params(length=0)
@@ -96,7 +96,7 @@ def narrowing(stages: Sequence[Stage]) -> Figure:
         axes.text(0, y - 0.4, stage.question, ha="left", va="center", fontsize=9.5)
         if stage.aside:
             axes.text(before + 0.3, y, stage.aside, ha="left", va="center", fontsize=8.5, linespacing=1.25)
-    axes.set_xlim(0, most * 1.75)
+    axes.set_xlim(0, most * 1.7)
     axes.set_ylim(len(stages) - 0.6, -0.7)
     axes.axis("off")
     return made
