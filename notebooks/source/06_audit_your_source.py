@@ -41,6 +41,7 @@ print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
 
 # %%
 import inspect
+import textwrap
 from pathlib import Path
 from recompute_lab import audit
 from recompute_lab.instruments.audit import CANNOT_SEE
@@ -80,7 +81,8 @@ print(trainer.config.described(), "|", trainer.run(20)[:8])
 searched = lesson.searched()
 print(searched.hits, end="\n\n")
 sites = {site.place for site in lesson.SITES}
-print(f"sites: {len(searched.by_grep & sites)} of {len(sites)}; no sites: {len(searched.others)}")
+by_grep = len(searched.by_grep & sites)
+print(f"sites: {by_grep} of {len(sites)}; no sites: {len(searched.others)}")
 
 # %% [markdown]
 # Four of eighteen; and five of its nine hits are none: a comment, a docstring, a NumPy array, a configuration's own `any()`, the `mean()`
@@ -94,18 +96,21 @@ print(f"sites: {len(searched.by_grep & sites)} of {len(sites)}; no sites: {len(s
 # **Predict.** Which of the 18 does it miss? Think of what can be known from the text of *one file at a time*.
 
 # %%
-message = f"The grep sees {len(searched.by_grep & sites)} of 18, the audit {len(searched.by_audit)}."
+message = f"The grep sees {by_grep} of 18, the audit {len(searched.by_audit)}."
 show(draw.sightings(lesson.forms(searched), ("grep", "audit")), message)
 false = searched.by_audit - sites
 print("reported by the audit, and no site:", len(false))
-print("missed by it:", *(s.form for s in lesson.SITES if s.place not in searched.by_audit), sep="\n  ")
+missed = [site.form for site in lesson.SITES if site.place not in searched.by_audit]
+print("missed by it:", *missed, sep="\n  ")
 
 # %% [markdown]
 # The audit has walked past all that should stay quiet: the grep's five, and shapes (`x.shape[1] < parts`), the truth of lists (`if
 # self.losses`), `len(np.unique(labels))`. What it misses is what it says that it misses; the list stands below every result, in full:
 
 # %%
-print("\n".join(f"- {line}" for line in CANNOT_SEE), end="\n\n")
+for line in CANNOT_SEE:
+    print(textwrap.fill(f"- {line}", 96, subsequent_indent="  "))
+print()
 for where in ("mixing.py:34", "blocks.py:30"):
     print(lesson.shown(lesson.finding(searched.audited, where)), end="\n\n")
 
@@ -130,12 +135,14 @@ for where in ("mixing.py:34", "blocks.py:30"):
 # %%
 seen = lesson.observed(steps=3)
 stages = lesson.stages(searched, seen)
-show(draw.narrowing(stages), "From twenty lines to seven that decide, today, what a recomputation saves.")
+message = "From twenty lines to seven that decide, today, what a recomputation saves."
+show(draw.narrowing(stages), message)
 left = lesson.triage(searched.audited, seen)[-1].left
-print("repair first:", *map(lesson.short, left))
-audits_own = [one for one in lesson.branches(searched.audited) if one.checkpoint != "not seen"]
-print("inside a checkpoint, as far as the text shows:", len(audits_own))
-print("caps.py:26, audit:", lesson.finding(searched.audited, "caps.py:26").checkpoint, end="; ")
+print(textwrap.fill(f"repair first: {', '.join(map(lesson.short, left))}", 96))
+shown = [one.checkpoint != "not seen" for one in lesson.branches(searched.audited)]
+print("inside a checkpoint, as far as the text shows:", sum(shown))
+cap = lesson.finding(searched.audited, "caps.py:26")
+print(f"caps.py:26, audit: {cap.checkpoint};", end=" ")
 print("three steps:", "inside" if seen["caps.py:26"].in_a_checkpoint else "outside")
 
 # %% [markdown]
@@ -155,7 +162,10 @@ print(inspect.getsource(caps.NormCap.forward))
 print(inspect.getsource(mended.AlwaysCapped.forward))
 many = lesson.activations()
 updates = zip(lesson.activations(scales=(0.05, 1.0)), many, strict=True)
-print("cap:", lesson.compared(*lesson.twins(caps.NormCap, mended.AlwaysCapped, Config()), updates))
+both = lesson.twins(caps.NormCap, mended.AlwaysCapped, Config())
+print("cap:", lesson.compared(*both, updates))
+padded = zip(many, lesson.paddings(), strict=True)
+print("padding:", lesson.compared(*lesson.spreads(), padded))
 
 # %% [markdown]
 # **Graph: both arms, and `torch.where`.** The ternary of `mixing.py` divides by a standard deviation where that is not zero. The audit says:
@@ -228,11 +238,13 @@ original, plain = lesson.trained(), lesson.trained(checkpointed=False)
 with lesson.repaired_project():
     repaired = lesson.trained()
 print("losses and weights equal in every bit:", repaired.same_as(original))
-print("rows counted, plain:", plain.loads, "checkpointed:", original.loads, "repaired:", repaired.loads)
+for name, run in {"plain": plain, "checkpointed": original, "repaired": repaired}.items():
+    print(f"rows counted, {name + ':':<14}{run.loads}")
 writes = [one for one in searched.audited.findings if one.rule == "lasting-write"]
 print("\nlasting writes that the audit finds:")
 for one in writes:
-    print(f"  {lesson.short(one):<14} {one.source:<46} {one.suggestion.split(';')[0]}")
+    print(f"  {lesson.short(one):<14} {one.source}")
+    print(textwrap.indent(textwrap.fill(one.suggestion, 80), " " * 6))
 
 # %% [markdown]
 # **The second rule.** A *lasting write* is what a forward leaves behind (lesson 05): here two counts, each of them doubled by a checkpoint, and an

@@ -275,7 +275,7 @@ def missed_by_both(text: str) -> str:
     reads = (
         f"Python read {made.reads} value{'s' * (made.reads > 1)}" if made.reads else "no value was read, only a size"
     )
-    return f"neither text search finds it. A run does: {_differ(made)} In one run {reads}."
+    return f"neither search of the text finds it. {_differ(made)} In one run {reads}."
 
 
 def _differ(made: Tried) -> str:

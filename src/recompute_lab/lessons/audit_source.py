@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -329,9 +330,10 @@ class Compared:
 
     def __str__(self) -> str:
         before, after = (" or ".join(map(str, sorted(counts))) for counts in self.saved)
+        read = ", ".join(map(str, sorted(self.told, key=str)))
         return (
-            f"read {sorted(self.told, key=str)}; of {self.inputs} inputs equal in every bit: outputs {self.outputs}, "
-            f"gradients {self.gradients}; saved tensors {before} -> {after}"
+            f"the original read {read}; it saves {before} tensors, the repaired one {after}\n"
+            f"    {self.inputs} inputs, equal in every bit: outputs {self.outputs}, gradients {self.gradients}"
         )
 
 
@@ -376,6 +378,12 @@ def twins(first: type, second: type, *arguments) -> tuple[torch.nn.Module, torch
             torch.manual_seed(0)
             made.append(kind(*arguments))
     return tuple(made)
+
+
+def spreads() -> tuple[Callable, Callable]:
+    """The mixer's `spread` of [8, 12, 16] and its padding, as it is and repaired, with the same weights."""
+    mixer = twins(mixing.Mixer, mixing.Mixer, Config())[0]
+    return lambda x, padding: mixer.spread(x, padding, padded=padding.any()), partial(_spread, mixer)
 
 
 def activations(count: int = 40, scales: Sequence[float] = (1.0,)) -> list[torch.Tensor]:

@@ -36,7 +36,7 @@ class Layer(nn.Module):
     def __init__(self, options):
         super().__init__()
         self.options, self.peak = options, 0.0
-        self.kinds = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+        self.along = nn.Linear(16, 16)
         if np.array(options.drop).any():  # B
             raise ValueError("this layer drops nothing")
 
@@ -46,7 +46,7 @@ class Layer(nn.Module):
             raise ValueError("the input holds NaN")
         result = torch.zeros_like(x)
         for kind in kinds.unique():  # D
-            result[kinds == kind] = x[kinds == kind].tanh()
+            result[kinds == kind] = self.along(x[kinds == kind]).tanh()
         self.remember(result)
         return shrunk(in_half(x + result))
 

@@ -1,6 +1,7 @@
-"""A small code base as one finds it: a classifier of token rows, with experts, trained with its blocks checkpointed.
+"""A small code base as one finds it: a classifier of rows of tokens.
 
-It is written as people write, guards and all; lesson 06 audits it. Nothing here is an example to follow.
+Its blocks are checkpointed. It is written as people write, guards and all; lesson 06 audits it. Nothing here is an
+example to follow.
 """
 
 from .config import Config

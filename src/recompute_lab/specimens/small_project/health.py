@@ -6,7 +6,7 @@ import torch
 def overflowed(x: torch.Tensor) -> bool:
     """True where x holds an infinity.
 
-    To be called as in `if overflowed(x):`, which reads better than `if torch.isinf(x).any():`
+    `if overflowed(x):` reads better than `if torch.isinf(x).any():`
     """
     return bool(torch.isinf(x).any())
 

@@ -1,4 +1,4 @@
-"""The classifier: embed the tokens, run the blocks, each of them checkpointed, and judge the mean."""
+"""The classifier: embed, run the blocks, each checkpointed, judge the mean."""
 
 import torch
 from torch import nn
