@@ -155,6 +155,21 @@ def test_the_experts_are_repaired_bit_for_bit_and_still_route():
         mended.EveryExpert(Config())(torch.full((8, 12, 16), torch.nan))
 
 
+def test_every_expert_for_every_row_is_equal_up_to_rounding():
+    class Weighed(Experts):
+        def forward(self, x):
+            scores = self.gate(x.mean(1))
+            choice, result = scores.argmax(-1), torch.zeros_like(x)
+            for number, expert in enumerate(self.experts):
+                result = result + torch.where((choice == number)[:, None, None], expert(x), 0.0)
+            return result * scores.softmax(-1).amax(-1)[:, None, None]
+
+    ours, theirs = lesson.twins(Experts, Weighed, Config())
+    for x in lesson.activations(8):
+        for a, b in zip(lesson._outcome(ours, [x]), lesson._outcome(theirs, [x]), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
 def test_the_repaired_project_trains_alike_and_counts_once():
     original, plain = lesson.trained(), lesson.trained(checkpointed=False)
     with lesson.repaired_project():
