@@ -263,8 +263,8 @@ def walked_past(text: str) -> str:
 
 @check.add(
     "What the audit cannot see is printed below every result. Which of it fits into one function?",
-    "A dictionary whose values are different functions, and a key that was read from a tensor.",
-    "ARMS = {True: torch.tanh, False: torch.sin}, and in segment: return ARMS[bool(x.max() > 1.0)](x)",
+    "A dictionary whose values are different functions, and a key that is a text, made of what was read from a tensor.",
+    'ARMS = {"True": torch.tanh, "False": torch.sin}, and: return ARMS[str((x.max() > 1.0).item())](x)',
 )
 def missed_by_both(text: str) -> str:
     """Neither finds it, and yet a run shows that a value decides."""
