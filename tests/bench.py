@@ -5,16 +5,20 @@ Nothing here is asserted: a busy machine makes any time wrong, and leaves the ra
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+import transformers
 from torch import nn
 from torch.utils.checkpoint import CheckpointError, checkpoint
 
-from recompute_lab import NON_REENTRANT, PLAIN, REENTRANT, Witness, align, record
+from recompute_lab import NON_REENTRANT, PLAIN, REENTRANT, Witness, align, audit, record
 from recompute_lab.instruments.ledger import Recorder
 from recompute_lab.instruments.memory import footprint
 from recompute_lab.instruments.nondeterminism import Nudge
@@ -32,8 +36,8 @@ def side_by_side(steps: dict[str, Callable], rounds: int = 15) -> dict[str, floa
 def show(title: str, times: dict[str, float]) -> None:
     print(f"\n{title}")
     base = next(iter(times.values()))
-    for name, time in times.items():
-        print(f"  {name:<44} {time / base:6.2f} x   ({time * 1e3:.1f} ms)")
+    for name, took in times.items():
+        print(f"  {name:<44} {took / base:6.2f} x   ({took * 1e3:.1f} ms)")
 
 
 def strategies() -> None:
@@ -136,12 +140,37 @@ def witness() -> None:
 
 
 def imports() -> None:
-    code = [sys.executable, "-X", "importtime", "-c", "import torch; import recompute_lab"]
+    code = [sys.executable, "-X", "importtime", "-c", "import torch; from recompute_lab import *"]
     report = subprocess.run(code, capture_output=True, text=True, check=True).stderr
     lines = re.findall(r"import time:\s+(\d+) \|\s+(\d+) \| (\s*)(\S+)", report)
     torch_time = next(int(total) for _, total, indent, name in lines if name == "torch" and not indent)
     own = sum(int(alone) for alone, _, _, name in lines if name.startswith("recompute_lab"))
     print(f"\nImporting: the package's own modules take {own / torch_time:.2%} of what torch takes")
+
+
+def audits() -> None:
+    """The audit of a large package against parsing it alone, and of a half of it against the whole."""
+    root = Path(transformers.__file__).parent
+    files = sorted(root.rglob("*.py"))
+    texts = [file.read_text(encoding="utf-8") for file in files]
+
+    def parse() -> None:
+        for text in texts:
+            ast.parse(text)
+
+    times = {}
+    for name, step in {
+        "only parsing, one core": parse,
+        "auditing, one core": lambda: audit(*files, processes=1),
+        "auditing, all cores": lambda: audit(*files),
+        "auditing every second file, one core": lambda: audit(*files[::2], processes=1),
+    }.items():
+        began = time.perf_counter()
+        step()
+        times[name] = time.perf_counter() - began
+    lines, half = (sum(text.count("\n") for text in some) for some in (texts, texts[::2]))
+    what = f"transformers {transformers.__version__}, {lines:,} lines"
+    show(f"Auditing {what} ({half / lines:.2f} of them in a half)", times)
 
 
 if __name__ == "__main__":
@@ -152,3 +181,4 @@ if __name__ == "__main__":
     ledgers()
     witness()
     imports()
+    audits()

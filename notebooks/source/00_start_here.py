@@ -303,8 +303,8 @@ print("walked past:", *missed, sep="\n")
 #
 # Of what it walks past, *all* can be the fault: a method it does not name, a comparison after the
 # call, a function instead of a method, and a read on one line with the branch on the next. So: a
-# clean result means that **the cheapest form is absent, not the fault**. Lesson 06 will
-# have a search that reads Python.
+# clean result means that **the cheapest form is absent, not the fault**. Lesson 06 has
+# a search that reads Python.
 #
 # Now yours. The path below is a file of this course: its one hit is the guard of lesson 01. Put
 # your own folder there, such as `"~/my_project/src"`, and run the cell.
@@ -389,7 +389,7 @@ check.found(found)
 # | 03 | [loud or silent](03_loud_or_silent.ipynb) | predict what raises, what stays silent, and what that costs |
 # | 04 | [dropout](04_dropout.ipynb) | replay random numbers, and find those that nobody replays |
 # | 05 | [BatchNorm and its family](05_batchnorm.ipynb) | find every write in a forward, and choose a repair |
-# | 06 | audit your source * | find the branches that the grep walks past, and rank them |
+# | 06 | [audit your source](06_audit_your_source.ipynb) | find the branches that the grep walks past, and rank them |
 # | 07 | the quiet version * | check an evaluation against itself, and write it down |
 # | 08 | [field guide](08_field_guide.ipynb) | diagnose a segment you have never seen |
 # | 09 | interview cards * | answer out loud, and come back to what was weak |
