@@ -67,7 +67,7 @@ def test_what_the_package_imports_is_declared():
     for path in (HOUSE / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
             imported |= {name.partition(".")[0] for name in names}
     imported -= set(sys.stdlib_module_names) | {"recompute_lab"}
     declared = {canonicalize_name(requirement.name) for requirement in RUNTIME + MODELS}
