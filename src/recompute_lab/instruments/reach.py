@@ -22,6 +22,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.quasirandom import SobolEngine
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from recompute_lab.instruments.streams import Stream, generator_stream, is_generator
 
@@ -306,7 +307,7 @@ def _told(key) -> str:
 
 def attributes_of(value) -> dict | None:
     """The attributes of a module, a function, or an object of somebody's own class; None for anything else."""
-    if isinstance(value, nn.Module | FunctionType | SimpleNamespace | SobolEngine):
+    if isinstance(value, nn.Module | FunctionType | SimpleNamespace | SobolEngine | DataLoader | Dataset | Sampler):
         return vars(value)
     if isinstance(value, type | ModuleType) or not _of_the_user(type(value).__module__):
         return None
