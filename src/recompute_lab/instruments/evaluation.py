@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ from recompute_lab.instruments.determinism import switched, without_implementati
 from recompute_lab.instruments.isolation import tensors_in
 from recompute_lab.instruments.narrowing import Log, first_parting, first_row, logged, unseeded
 from recompute_lab.instruments.results import compared, entries
-from recompute_lab.instruments.state import Snapshot
+from recompute_lab.instruments.state import Snapshot, same_bits
 from recompute_lab.instruments.streams import process_streams
 from recompute_lab.instruments.witness.locate import first_writes
 from recompute_lab.instruments.witness.words import group_of, label
@@ -78,15 +78,14 @@ class _Call:
         self.streams = [(stream, stream.read()) for stream in process_streams()]
         self.skipped: dict[str, str] = {}
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot.within(_MOST_BYTES, self.evaluation, self.args, {"model": self.model} | self.kwargs)
+    def snapshot(self) -> _World:
+        return _World(Snapshot.within(_MOST_BYTES, self.evaluation, self.args, {"model": self.model} | self.kwargs))
 
     def run(self, switch: Callable[[], None]) -> dict[str, object]:
         """The entries of one run's result; global streams at the start."""
         for stream, state in self.streams:
             stream.write(state)
         switch()
-        grad_mode = torch.is_grad_enabled()
         try:
             result, self.skipped = entries(self.evaluation(*self.args, **self.kwargs))
         except RuntimeError as error:
@@ -96,8 +95,6 @@ class _Call:
                     "it in another way, or ask for deterministic=False, under which a disagreement says little"
                 ) from error
             raise
-        finally:
-            torch.set_grad_enabled(grad_mode)
         return result
 
     def logged(self, switch: Callable[[], None]) -> tuple[dict[str, object], Log]:
@@ -119,21 +116,15 @@ class _Call:
             number,
             skipped=self.skipped,
             threads=torch.get_num_threads(),
-            cuda=any(tensor.is_cuda for tensor in self.start.tensors.values()),
+            cuda=any(tensor.is_cuda for tensor in self.start.held.tensors.values()),
         )
 
-    def changed(self) -> dict[str, str]:
-        """What is not as it was at the start, by name, with its kind; the global streams, which are put back, left
-        out.
-        """
-        own = {stream.name for stream, _ in self.streams}
-        changed = self.start.changed_kinds()
-        return changed | {name: "random stream" for name in self.start.moved_streams() if name not in own}
-
     def changed_groups(self) -> dict[tuple, list[str]]:
-        """The same, what belongs together in one group: (kind, ...), and the names."""
+        """What is not as it was at the start, by group (see `words.group_of`); the global streams, which are put back
+        before each run, left out.
+        """
         groups: dict[tuple, list[str]] = {}
-        for name, kind in self.changed().items():
+        for name, kind in self.start.changed({stream.name for stream, _ in self.streams}).items():
             groups.setdefault(group_of(name, kind), []).append(name)
         return groups
 
@@ -141,7 +132,7 @@ class _Call:
         """What a run has left behind, and what of it is too large to be put back."""
         left, lost = [], []
         for group, names in self.changed_groups().items():
-            (lost if self.start.digested.intersection(names) else left).append(self.called(group, names))
+            (lost if self.start.held.digested.intersection(names) else left).append(self.called(group, names))
         return sorted(left), sorted(lost)
 
     def called(self, group: tuple, names: list[str]) -> str:
@@ -154,6 +145,38 @@ class _Call:
         for i, parameter in enumerate(list(bound.arguments)[: len(self.args)]):
             told = told.replace(f"args[{i}]", parameter)
         return re.sub(r"kwargs\['(\w+)'\]", r"\1", told)
+
+
+class _World:
+    """A `Snapshot`, `held`, and the values of the gradients that were there: a backward adds to them."""
+
+    def __init__(self, held: Snapshot):
+        self.held = held
+        gradients = {name: (tensor, tensor.grad) for name, tensor in held.parameters().items()}
+        self.gradients = {
+            f"{name}.grad": (tensor, grad, None if grad is None else grad.detach().clone())
+            for name, (tensor, grad) in gradients.items()
+        }
+
+    def restore(self, keep: Collection[str] = ()) -> None:
+        """Put everything back but what `keep` names."""
+        kept = {name: tensor.grad for name, (tensor, _, _) in self.gradients.items() if name in keep}
+        self.held.restore(keep)
+        for name, (tensor, grad, copy) in self.gradients.items():
+            if name in keep:
+                tensor.grad = kept[name]
+            elif grad is not None and not same_bits(grad, copy):
+                grad.data.copy_(copy)
+
+    def changed(self, streams: Collection[str]) -> dict[str, str]:
+        """What differs by name, with its kind; `streams` are those that do not count."""
+        changed = self.held.changed_kinds()
+        changed |= {name: "switch" for name in self.held.moved_switches() if name != "determinism"}
+        changed |= {name: "random stream" for name in self.held.moved_streams() if name not in streams}
+        for name, (tensor, grad, copy) in self.gradients.items():
+            if tensor.grad is not grad or grad is not None and not same_bits(grad, copy):
+                changed[name] = "gradient"
+        return changed
 
 
 def _must_fit(evaluation: Callable, args: tuple, kwargs: dict, times: int) -> None:
@@ -222,7 +245,7 @@ def _narrow(result: Agreement, call: _Call, switch: Callable[[], None], samples:
     # Where it takes two things together, none alone is proven.
     told = [reason for reason in reasons if reason[-1]] or reasons
     call.start.restore()
-    looks = call.start.fingerprints([name for _, names, _ in told for name in names])
+    looks = call.start.held.fingerprints([name for _, names, _ in told for name in names])
     lines = first_writes(lambda: call.run(switch), looks)
     for group, names, proven in told:
         where = next((lines[name] for name in names if name in lines), "")
