@@ -147,6 +147,27 @@ def test_where_two_things_are_left_only_the_one_that_matters_is_proven():
     assert "seen" in found.left and seen == []
 
 
+def test_every_reason_says_which_metrics_it_moves():
+    sampled = Sampled()
+
+    def several(net, x, y, cache={}):  # noqa: B006
+        picked = {uuid.uuid4(): row for row in range(len(x))}
+        return {
+            "sampled": sampled(net, x, y)["scores"].sum(),
+            "cached": from_a_cache(net, x, y, cache)["scores"].sum(),
+            "plain": scored(net, x, y)["accuracy"],
+            "unordered": [picked[key] for key in set(picked)],
+        }
+
+    found = run_twice(several, made().eval(), X, Y)
+    assert not found.agrees and found.metrics["plain"].agrees
+    moves = {r.name: r.moves for r in found.reasons if r.proven}
+    assert moves == {"cache": ("cached",), "random stream sampled.generator (Generator)": ("sampled",)}
+    assert {r.moves for r in found.reasons if not r.proven} == {("unordered",)}
+    finding = Finding.of(found, "cached", STEPS, after=1.0)
+    assert finding.confound.startswith("cache: ")
+
+
 def test_a_time_is_a_disagreement_and_is_named_as_one():
     def timed(net, x, y):
         start = time.perf_counter()

@@ -14,7 +14,8 @@ class Reason:
     """Why a run found another world than the first.
 
     `kind` is that of a `Snapshot` ("buffer", "attribute", "random stream", ...), "time", or "not to be put back".
-    `proven`: with this one thing left as the first run left it the result is another, and with all put back it is not.
+    `proven`: with this one thing left as a run left it the result is another, and with all put back it is not. `moves`
+    names the entries of the result that it moves, as far as that is known.
     """
 
     kind: str
@@ -22,10 +23,12 @@ class Reason:
     told: str
     proven: bool = False
     where: str = ""
+    moves: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         where = f", {self.where}" if self.where else ""
-        return f"{'proven' if self.proven else 'suspected'}: {self.name}{where}: {self.told}"
+        moves = f" moves {few(self.moves)}" if self.proven and self.kind != "time" else ""
+        return f"{'proven' if self.proven else 'suspected'}: {self.name}{where}{moves}: {self.told}"
 
 
 @dataclass

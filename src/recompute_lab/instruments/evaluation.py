@@ -219,7 +219,7 @@ def _narrow(result: Agreement, call: _Call, switch: Callable[[], None], samples:
     for metric in result.differing:
         if metric.is_time:
             told = "a time, which no two runs share: leave it out of what is compared"
-            result.reasons.append(Reason("time", metric.name, told, proven=True))
+            result.reasons.append(Reason("time", metric.name, told, proven=True, moves=(metric.name,)))
     if len(result.reasons) == len(result.differing):
         return
     call.start.restore()
@@ -228,37 +228,38 @@ def _narrow(result: Agreement, call: _Call, switch: Callable[[], None], samples:
         call.run(switch)
     groups, after = call.changed_groups(), call.snapshot()
     second, other = call.logged(switch)
-    repeated = _differ(first, second)
-    if repeated:
+    if _moved(first, second):
         result.parting = first_parting(log, other)
         result.first_sample = _first_sample(result, log, other, call, samples)
 
     call.start.restore()
-    if _differ(first, call.run(switch)):
-        result.reasons += _not_to_be_put_back(call)
+    free = _moved(first, call.run(switch))
+    if free:
+        result.reasons += _not_to_be_put_back(call, free)
+    if set(free).issuperset(_moved(first, second)):
+        if not free:
+            result.reasons.append(Reason("not found", "nothing that can be reached", _AGAIN))
         return
-    reasons = []
+    tried = []
     for group, names in list(groups.items())[:_MOST_TRIED]:
         after.restore()
         call.start.restore(keep=names)
-        reasons.append((group, names, _differ(first, call.run(switch))))
+        tried.append((group, names, tuple(m for m in _moved(first, call.run(switch)) if m not in free)))
     # Where it takes two things together, none alone is proven.
-    told = [reason for reason in reasons if reason[-1]] or reasons
+    told = [one for one in tried if one[-1]] or tried
     call.start.restore()
-    looks = call.start.held.fingerprints([name for _, names, _ in told for name in names])
-    lines = first_writes(lambda: call.run(switch), looks)
-    for group, names, proven in told:
+    lines = first_writes(lambda: call.run(switch), call.start.held.fingerprints([n for one in told for n in one[1]]))
+    for group, names, moved in told:
         where = next((lines[name] for name in names if name in lines), "")
-        result.reasons.append(Reason(group[0], call.called(group, names), _told(group), proven, where))
-    if not told:
-        result.reasons.append(Reason("not found", "nothing that can be reached", _AGAIN))
+        result.reasons.append(Reason(group[0], call.called(group, names), _told(group), bool(moved), where, moved))
 
 
 _AGAIN = "from one state the runs agree: what differs is kept where it is not looked for, or came of a race"
 
 
-def _differ(a: dict[str, object], b: dict[str, object]) -> bool:
-    return any(not metric.agrees and not metric.is_time for metric in compared(a, b))
+def _moved(a: dict[str, object], b: dict[str, object]) -> tuple[str, ...]:
+    """Which entries differ; times do not count."""
+    return tuple(metric.name for metric in compared(a, b) if not metric.agrees and not metric.is_time)
 
 
 def _told(group: tuple) -> str:
@@ -267,15 +268,15 @@ def _told(group: tuple) -> str:
     return "a run leaves it changed, and the next one reads it. Begin each evaluation with its own."
 
 
-def _not_to_be_put_back(call: _Call) -> list[Reason]:
+def _not_to_be_put_back(call: _Call, moved: tuple[str, ...]) -> list[Reason]:
     """Runs from one state differ: what the code names that nobody can put back."""
     told = "runs that begin alike in all that can be reached differ, and the code has this in it. Sort it, or seed it."
     found = [
-        Reason("not to be put back", name, told, where=where)
+        Reason("not to be put back", name, told, where=where, moves=moved)
         for name, where in unseeded(call.evaluation, call.args, call.kwargs)
     ]
     alone = "runs that begin alike differ: something outside of what can be reached, or a race that obeys no switch."
-    return found or [Reason("not to be put back", "not found", alone)]
+    return found or [Reason("not to be put back", "not found", alone, moves=moved)]
 
 
 def _first_sample(result: Agreement, log: Log, other: Log, call: _Call, samples) -> int | str | None:

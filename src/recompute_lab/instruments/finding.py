@@ -63,7 +63,7 @@ class Finding:
     def of(
         cls, agreement: Agreement, metric: str, steps: Sequence[str] = (), confound: str = "", after=None, **more
     ) -> Finding:
-        """A finding with what an `Agreement` knows of a metric: the values, the first reason, the line.
+        """A finding with what an `Agreement` knows of a metric: the values, the first reason that moves it, the line.
 
         Where the metric agrees, that nothing was found. Where it does not, `after` has to be given: the agreement does
         not know what the number is once the confound is gone. Raises KeyError for a metric that is not there.
@@ -76,7 +76,8 @@ class Finding:
             return cls.nothing(metric, steps, [found.first] * agreement.times)
         if after is None:
             raise ValueError("after: the agreement does not know it. Take the confound away, and run again")
-        reason = agreement.reasons[0] if agreement.reasons else None
+        named = [reason for reason in agreement.reasons if metric in reason.moves]
+        reason = next(iter(named or agreement.reasons), None)
         confound = confound or (f"{reason.name}: {reason.told}" if reason else "")
         more.setdefault("where", (reason.where if reason else "") or agreement.where)
         return cls(metric, confound, steps, [found.first, found.second], after, **more)
