@@ -270,7 +270,7 @@ def _told(group: tuple) -> str:
 
 def _not_to_be_put_back(call: _Call, moved: tuple[str, ...]) -> list[Reason]:
     """Runs from one state differ: what the code names that nobody can put back."""
-    told = "runs that begin alike in all that can be reached differ, and the code has this in it. Sort it, or seed it."
+    told = "also runs that begin alike differ, and the code has this in it. Sort it, or seed it."
     found = [
         Reason("not to be put back", name, told, where=where, moves=moved)
         for name, where in unseeded(call.evaluation, call.args, call.kwargs)

@@ -12,6 +12,7 @@ from types import CodeType
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from recompute_lab.instruments.digest import digest_of
 from recompute_lab.instruments.isolation import tensors_in
@@ -27,7 +28,9 @@ _UNWRITTEN = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_st
 
 @dataclass(frozen=True)
 class Step:
-    """One operator: `given` and `gave` are digests of its tensors, of what went in and what came out."""
+    """One operator: `given` and `gave` are digests of its tensors, of what went in and what came out; with what went in
+    are its numbers and names.
+    """
 
     name: str
     code: CodeType
@@ -80,10 +83,10 @@ class _Logger(TorchFunctionMode):
         name, kwargs = getattr(function, "__name__", "?"), kwargs or {}
         if name == "__get__" or len(self.log.steps) >= _MOST_OPERATORS:  # a property: shape, dtype, grad
             return function(*args, **kwargs)
-        given = _digests((args, kwargs))
+        given = _digests((args, kwargs)) + _others((args, kwargs))
         result = function(*args, **kwargs)
         returned = args[0] if name == "__setitem__" else result
-        if tensors_in(returned) or given:
+        if tensors_in(returned) or tensors_in((args, kwargs)):
             code, line = line_outside_torch(sys._getframe(1))
             gave = () if name in _UNWRITTEN else _digests(returned) or (_plain(returned),)
             self.log.steps.append(Step(name, code, line, given, gave))
@@ -92,6 +95,12 @@ class _Logger(TorchFunctionMode):
 
 def _digests(value) -> tuple:
     return tuple(d for t in tensors_in(value) if (d := digest_of(t)) is not None)
+
+
+def _others(value) -> tuple:
+    """What was given besides tensors, as far as it can be compared: numbers, names, slices."""
+    leaves = [leaf for leaf in tree_leaves(value) if not isinstance(leaf, torch.Tensor)]
+    return tuple(repr(leaf) if isinstance(leaf, bool | int | float | str | slice) else type(leaf) for leaf in leaves)
 
 
 def _plain(value):
