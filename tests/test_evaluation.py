@@ -135,6 +135,22 @@ def test_a_set_of_fresh_objects_differs_within_one_process():
     assert not found.agrees and found.reasons[0].name == "the order of a set"
 
 
+COUNTED = [0]
+
+
+class Counting:
+    """Its own attributes are empty: what it leaves lies in a global."""
+
+    def __call__(self):
+        COUNTED[0] += 1
+        return COUNTED[0]
+
+
+def test_globals_are_found_through_an_objects_call():
+    found = run_twice(Counting())
+    assert [(r.name, r.proven) for r in found.reasons] == [("COUNTED", True)] and COUNTED == [0]
+
+
 def test_where_two_things_are_left_only_the_one_that_matters_is_proven():
     seen = []
 

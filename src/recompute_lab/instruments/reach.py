@@ -276,6 +276,8 @@ class _Walk:
                 yield "", function
             if not _functions_in(member):
                 yield join(owner.__name__, name), member
+        if isinstance(call := vars(owner).get("__call__"), FunctionType):  # what an object does as a segment
+            yield "", call
 
     def note_container(self, name: str, container) -> None:
         while name in self.labels:  # the default argument of a method, and of the one it overrides

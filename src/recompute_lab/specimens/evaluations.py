@@ -31,7 +31,7 @@ def probabilities(model, patches: torch.Tensor) -> torch.Tensor:
 # --- A branch that rounding flips: a threshold, an early exit, a filter
 
 
-def level_of(model, patches: torch.Tensor, share: float = 5 / 6) -> float:
+def level_of(model, patches: torch.Tensor, share: float = 0.85) -> float:
     """The confidence that this share of the digits reaches: one of the confidences, as every quantile is."""
     confidence = probabilities(model, patches).amax(1)
     return confidence.sort(descending=True).values[round(share * len(confidence)) - 1].item()
@@ -58,10 +58,10 @@ def calibrated(model, patches, labels, noise: Noise = unchanged) -> dict:
         scores = model(patches)
     scale, best = torch.zeros((), requires_grad=True), math.inf  # its logarithm
     for step in range(500):  # noqa: B007
-        loss = cross_entropy(scores * scale.exp(), labels)
-        if noise(loss) >= best:
+        loss = noise(cross_entropy(scores * scale.exp(), labels))
+        if loss >= best:
             break
-        best = noise(loss).item()
+        best = loss.item()
         (slope,) = torch.autograd.grad(loss, scale)
         scale = (scale - 0.5 * slope).detach().requires_grad_()
     return {"error": _calibration_error(scores * scale.exp(), labels), "scale": scale.exp().item(), "steps": step}
@@ -78,7 +78,7 @@ def calibrated_for(model, patches, labels, noise: Noise = unchanged, steps: int 
     return {"error": _calibration_error(scores * scale.exp(), labels), "scale": scale.exp().item(), "steps": steps}
 
 
-def _calibration_error(logits: torch.Tensor, labels: torch.Tensor, bins: int = 10) -> float:
+def _calibration_error(logits: torch.Tensor, labels: torch.Tensor, bins: int = 15) -> float:
     """The expected calibration error: confidence against accuracy, in `bins` equal bins of confidence.
 
     Source: C. Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
