@@ -87,8 +87,8 @@ def in_an_order_of_its_own(net, x, y):
 @pytest.mark.parametrize(
     ("make", "kind", "name"),
     [
-        (Sampled, "random stream", "random stream generator (Generator)"),
-        (NumPySampled, "random stream", "random stream stream (Generator)"),
+        (Sampled, "random stream", "generator generator"),
+        (NumPySampled, "random stream", "generator stream"),
         (lambda: from_a_cache, "dict", "cache"),
     ],
 )
@@ -159,7 +159,7 @@ def test_where_two_things_are_left_only_the_one_that_matters_is_proven():
         return sampled(net, x, y)
 
     found = run_twice(both, made().eval(), X, Y)
-    assert [r.name for r in found.reasons] == ["random stream sampled.generator (Generator)"]
+    assert [r.name for r in found.reasons] == ["generator sampled.generator"]
     assert "seen" in found.left and seen == []
 
 
@@ -178,7 +178,7 @@ def test_every_reason_says_which_metrics_it_moves():
     found = run_twice(several, made().eval(), X, Y)
     assert not found.agrees and found.metrics["plain"].agrees
     moves = {r.name: r.moves for r in found.reasons if r.proven}
-    assert moves == {"cache": ("cached",), "random stream sampled.generator (Generator)": ("sampled",)}
+    assert moves == {"cache": ("cached",), "generator sampled.generator": ("sampled",)}
     assert {r.moves for r in found.reasons if not r.proven} == {("unordered",)}
     finding = Finding.of(found, "cached", STEPS, after=1.0)
     assert finding.confound.startswith("cache: ")
@@ -380,8 +380,8 @@ def test_what_agrees_is_never_accused(name):
 
 def test_what_was_left_behind_is_told_also_of_what_agrees():
     found = run_twice(Logged(), made().eval(), X, Y)
-    assert found.agrees and found.left == ["best", "history", "random stream spare (Generator)"]
-    assert "left behind, and put back: best, history" in str(found)
+    assert found.agrees and found.left == ["best", "generator spare", "history"]
+    assert "left behind, and put back: best, generator spare, history" in str(found)
 
 
 # --- All is as it was
@@ -635,7 +635,7 @@ def test_a_finding_is_filled_from_an_agreement():
     found = run_twice(lambda: {"sum": sampled(net, X, Y)["scores"].sum()})
     finding = Finding.of(found, "sum", "python evaluate.py", after=scored(net, X, Y)["scores"].sum())
     assert finding.before == (found.metrics["sum"].first, found.metrics["sum"].second)
-    assert "generator (Generator)" in finding.confound and finding.where == found.reasons[0].where
+    assert "generator sampled.generator" in finding.confound and finding.where == found.reasons[0].where
     assert finding.steps[0] == "python evaluate.py" and "compare every bit" in finding.steps[-1]
     with pytest.raises(ValueError, match="after: the agreement does not know it"):
         Finding.of(found, "sum", STEPS)

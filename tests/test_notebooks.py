@@ -22,6 +22,7 @@ IGNORED: dict[str, int] = {
     "03_loud_or_silent": 3,
     "04_dropout": 2,
     "05_batchnorm": 1,
+    "07_quiet_version": 3,
     "08_field_guide": 1,
 }
 

@@ -13,6 +13,8 @@ from recompute_lab.instruments.checkpointing import (
     Mismatch,
     passes,
 )
+from recompute_lab.instruments.evaluation import run_twice
+from recompute_lab.instruments.finding import Finding
 from recompute_lab.instruments.gradients import divergence
 from recompute_lab.instruments.ledger import Recorder, align, record, unmatched
 from recompute_lab.instruments.state import same_bits
@@ -27,6 +29,7 @@ __all__ = [
     "REENTRANT",
     "STRATEGIES",
     "Cause",
+    "Finding",
     "Mismatch",
     "Recorder",
     "Report",
@@ -37,6 +40,7 @@ __all__ = [
     "examine",
     "passes",
     "record",
+    "run_twice",
     "same_bits",
     "unmatched",
     "writes",

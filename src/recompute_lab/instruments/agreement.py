@@ -15,7 +15,7 @@ class Reason:
 
     `kind` is that of a `Snapshot` ("buffer", "attribute", "random stream", ...), "time", or "not to be put back".
     `proven`: with this one thing left as a run left it the result is another, and with all put back it is not. `moves`
-    names the entries of the result that it moves, as far as that is known.
+    names the entries of the result that it moves, as far as that is known; `repair` says what to do about it.
     """
 
     kind: str
@@ -24,10 +24,11 @@ class Reason:
     proven: bool = False
     where: str = ""
     moves: tuple[str, ...] = ()
+    repair: str = ""
 
     def __str__(self) -> str:
         where = f", {self.where}" if self.where else ""
-        moves = f" moves {few(self.moves)}" if self.proven and self.kind != "time" else ""
+        moves = f", moves {few(self.moves)}" if self.proven and self.kind != "time" else ""
         return f"{'proven' if self.proven else 'suspected'}: {self.name}{where}{moves}: {self.told}"
 
 
@@ -93,10 +94,12 @@ class Agreement:
         if self.parting is not None:
             lines.append(f"  first operator that differs: {self.parting}")
         lines += [f"  {reason}" for reason in self.reasons[:3]]
-        if self.left:
-            lines.append(f"  left behind, and put back: {few(self.left)}")
-        if self.lost:
-            lines.append(f"  left behind, too large to be put back: {few(self.lost)}")
+        if self.reasons and self.reasons[0].repair:
+            lines.append(f"  repair: {self.reasons[0].repair}")
+        if self.left or self.lost:
+            back = f"{few(self.left)}" if self.left else ""
+            lost = f"too large to be put back: {few(self.lost)}" if self.lost else ""
+            lines.append(f"  left behind, and put back: {'; '.join(filter(None, (back, lost)))}")
         if self.skipped:
             lines.append(f"  not compared: {few([f'{name} ({kind})' for name, kind in self.skipped.items()])}")
         if self.without_switch is not None:

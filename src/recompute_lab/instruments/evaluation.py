@@ -137,7 +137,7 @@ class _Call:
 
     def called(self, group: tuple, names: list[str]) -> str:
         """What a group is called; an argument by its parameter's name."""
-        told = label(group, names)
+        told = f"generator {group[1]}" if group[0] == "random stream" else label(group, names)
         try:
             bound = inspect.signature(self.evaluation).bind(*self.args, **self.kwargs)
         except (TypeError, ValueError):
@@ -218,8 +218,8 @@ def _narrow(result: Agreement, call: _Call, switch: Callable[[], None], samples:
     """Find the first sample, the first operator, and what the runs found otherwise, by further runs."""
     for metric in result.differing:
         if metric.is_time:
-            told = "a time, which no two runs share: leave it out of what is compared"
-            result.reasons.append(Reason("time", metric.name, told, proven=True, moves=(metric.name,)))
+            told, repair = "a time, which no two runs share", "leave it out of what is compared"
+            result.reasons.append(Reason("time", metric.name, told, True, moves=(metric.name,), repair=repair))
     if len(result.reasons) == len(result.differing):
         return
     call.start.restore()
@@ -251,7 +251,8 @@ def _narrow(result: Agreement, call: _Call, switch: Callable[[], None], samples:
     lines = first_writes(lambda: call.run(switch), call.start.held.fingerprints([n for one in told for n in one[1]]))
     for group, names, moved in told:
         where = next((lines[name] for name in names if name in lines), "")
-        result.reasons.append(Reason(group[0], call.called(group, names), _told(group), bool(moved), where, moved))
+        said, repair = _told(group)
+        result.reasons.append(Reason(group[0], call.called(group, names), said, bool(moved), where, moved, repair))
 
 
 _AGAIN = "from one state the runs agree: what differs is kept where it is not looked for, or came of a race"
@@ -262,21 +263,24 @@ def _moved(a: dict[str, object], b: dict[str, object]) -> tuple[str, ...]:
     return tuple(metric.name for metric in compared(a, b) if not metric.agrees and not metric.is_time)
 
 
-def _told(group: tuple) -> str:
+def _told(group: tuple) -> tuple[str, str]:
+    """What happens, and the repair."""
     if group[0] == "random stream":
-        return "no run seeds it: the next one draws on from where it stands. Seed it inside the evaluation."
-    return "a run leaves it changed, and the next one reads it. Begin each evaluation with its own."
+        return "no run seeds it", "seed it inside the evaluation, or draw from torch's default stream"
+    return "the next run reads what this one left", "begin each evaluation with its own, or put it back at the end"
 
 
 def _not_to_be_put_back(call: _Call, moved: tuple[str, ...]) -> list[Reason]:
     """Runs from one state differ: what the code names that nobody can put back."""
-    told = "also runs that begin alike differ, and the code has this in it. Sort it, or seed it."
     found = [
-        Reason("not to be put back", name, told, where=where, moves=moved)
+        Reason(_FREE, name, "is another in each run", where=where, moves=moved, repair="sort it, or seed it")
         for name, where in unseeded(call.evaluation, call.args, call.kwargs)
     ]
-    alone = "runs that begin alike differ: something outside of what can be reached, or a race that obeys no switch."
-    return found or [Reason("not to be put back", "not found", alone, moves=moved)]
+    alone = "also runs that begin alike differ: it is out of reach, or a race that obeys no switch"
+    return found or [Reason(_FREE, "not found", alone, moves=moved)]
+
+
+_FREE = "not to be put back"
 
 
 def _first_sample(result: Agreement, log: Log, other: Log, call: _Call, samples) -> int | str | None:

@@ -52,7 +52,8 @@ class Finding:
                 "and that is written by Finding.nothing"
             )
         if not _equal(self.after):
-            raise ValueError(f"after: its runs give {_told(self.after)}, so the confound is not gone")
+            told = ", ".join(_brief(value, _digits(self.after)) for value in self.after)
+            raise ValueError(f"after: its runs give {told}, so the confound is not gone")
 
     @classmethod
     def nothing(cls, metric: str, steps: Sequence[str], values, notes: Sequence[str] = ()) -> Finding:
@@ -93,11 +94,17 @@ class Finding:
     def to_markdown(self) -> str:
         """The finding as it stands in a report."""
         if not self.found:
-            rows = [f"### {self.metric}: {NOTHING}", "", f"**Value**, in {len(self.before)} runs: {_told(self.after)}"]
+            rows = [
+                f"### {self.metric}: {NOTHING}",
+                "",
+                f"**Value**, in {len(self.before)} runs: {_brief(self.after[0], 4)}",
+            ]
         else:
             where = f" ({self.where})" if self.where else ""
             rows = [f"### {self.metric}", "", f"**Confound**: {self.confound}{where}", ""]
-            rows += [f"**With it**: {_told(self.before)}", "", f"**Without it**: {_told(self.after)}"]
+            digits = _digits(self.before)
+            with_it = ", ".join(_brief(value, digits) for value in self.before)
+            rows += [f"**With it**: {with_it}", "", f"**Without it**: {_brief(self.after[0], digits)}"]
         rows += ["", "**Steps**", "", *(f"{i}. {step}" for i, step in enumerate(self.steps, 1))]
         return "\n".join(rows + (["", *(f"- {note}" for note in self.notes)] if self.notes else []))
 
@@ -139,16 +146,10 @@ def _equal(values: tuple) -> bool:
     return all(compared({"": values[0]}, {"": value})[0].agrees for value in values)
 
 
-def _told(values: tuple) -> str:
-    """The values, in as many digits as it takes to tell them apart; one of them where they are equal."""
-    told = [_brief(value, 4) for value in values]
-    if _equal(values):
-        return told[0]
-    digits = 4
-    while len(set(told)) < 2 and digits < 17:
-        digits += 1
-        told = [_brief(value, digits) for value in values]
-    return ", ".join(told)
+def _digits(values: tuple) -> int:
+    """As many as it takes to tell the values apart, and four at least."""
+    apart = (d for d in range(4, 17) if len({_brief(value, d) for value in values}) > 1)
+    return next(apart, 17) if not _equal(values) else 4
 
 
 def _brief(value, digits: int) -> str:

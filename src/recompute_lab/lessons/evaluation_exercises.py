@@ -100,8 +100,8 @@ def _series(runs: int) -> list[dict]:
     "metric, steps=[...], after=...) fills in what is known.",
     "What the number becomes once the confound is gone has to be computed: an evaluation that finds no trace of an "
     "earlier one. How do you get a harness without a past?",
-    "A harness that was made a moment ago: Harness()(model, *data), for every evaluation anew. A metric that agrees has "
-    "a finding as well: Finding.of makes it, or Finding.nothing.",
+    "A harness that was made a moment ago: Harness()(model, *data), for every evaluation anew. A metric that agrees "
+    "has a finding as well: Finding.of makes it, or Finding.nothing.",
 )
 def findings(answer: list[Finding]) -> str:
     """A `Finding` for each of the harness's metrics. What they say in numbers is computed again."""
@@ -205,7 +205,7 @@ def repair(answer: type) -> str:
     if set(found.metrics) != set(expected):
         raise Wrong(f"return what the original does, {', '.join(expected)}; yours has {', '.join(found.metrics)}.")
     if not found.agrees:
-        reason = f" ({found.reasons[0].kind}: {found.reasons[0].name})" if found.reasons else ""
+        reason = f" ({found.reasons[0].name})" if found.reasons else ""
         raise Wrong(f"it still disagrees with itself: {found.differing[0]}{reason}.")
     if not found.without_switch.agrees:
         raise Wrong("with the switch it agrees, without it does not: the number should not hang on a switch.")

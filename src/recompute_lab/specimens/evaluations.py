@@ -56,15 +56,16 @@ def calibrated(model, patches, labels, noise: Noise = unchanged) -> dict:
     """
     with torch.no_grad():
         scores = model(patches)
-    scale, best = torch.zeros((), requires_grad=True), math.inf  # its logarithm
-    for step in range(500):  # noqa: B007
+    scale, best, steps = torch.zeros((), requires_grad=True), math.inf, 0  # the scale's logarithm
+    while steps < 500:
         loss = noise(cross_entropy(scores * scale.exp(), labels))
         if loss >= best:
             break
         best = loss.item()
         (slope,) = torch.autograd.grad(loss, scale)
         scale = (scale - 0.5 * slope).detach().requires_grad_()
-    return {"error": _calibration_error(scores * scale.exp(), labels), "scale": scale.exp().item(), "steps": step}
+        steps += 1
+    return {"error": _calibration_error(scores * scale.exp(), labels), "scale": scale.exp().item(), "steps": steps}
 
 
 def calibrated_for(model, patches, labels, noise: Noise = unchanged, steps: int = 60) -> dict:
