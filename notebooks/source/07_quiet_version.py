@@ -317,7 +317,7 @@ except ValueError as error:
     print("\nrefused:", error)
 
 # %% [markdown]
-# Two draws of 300 digits gave 0.9533 and 0.92; all 899 give 0.9377. Nobody can see that from one table, and an average of the two is not it.
+# Two draws of 300 digits gave 0.9533 and 0.95; all 899 give 0.9377. Nobody can see that from one table, and an average of the two is not it.
 #
 # **Nothing found is a finding**: which evaluation was checked, how, in how many runs. It is what the next person wants to know first.
 

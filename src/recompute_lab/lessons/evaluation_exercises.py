@@ -196,7 +196,7 @@ def _clean() -> list[tuple[torch.Tensor, torch.Tensor]]:
 )
 def repair(answer: type) -> str:
     """`answer()` is an evaluation as `Queued()` is. It must agree with itself, and with the original on clean data."""
-    if not callable(answer):
+    if not isinstance(answer, type):
         raise Wrong("give the class, not an object of it: check.repair(Orderly).")
     model = scorer()
     with threads(1):
