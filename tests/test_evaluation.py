@@ -228,6 +228,21 @@ def test_the_first_sample_is_that_of_the_result_or_of_the_models_rows():
     assert run_twice(per_sample, Late(), X, samples=40).first_sample is None, "100 values are not one for each of 40"
 
 
+def test_samples_that_the_model_has_seen_twice_are_counted_once():
+    class Late(nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x + (self.calls == 4) * (torch.arange(len(x)) == 7)[:, None]
+
+    def twice(model, x):
+        model(x)
+        return model(x).mean()
+
+    assert run_twice(twice, Late(), X).first_sample == 7
+
+
 def test_a_table_of_classes_is_no_table_of_samples():
     calls = itertools.count()
     found = run_twice(lambda x: {"per class": [0.5, 0.5, float(next(calls) > 0)]}, X)

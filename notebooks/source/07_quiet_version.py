@@ -88,7 +88,7 @@ with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     for name, metric in shown.items():
         runs[name] = free, fixed = lesson.repeated(name)
-        panels[f"{name}: {metric}"] = [run[metric] for run in free], [run[metric] for run in fixed]
+        panels[f"{name}: {metric}"] = [[run[metric] for run in some] for some in (free, fixed)]
 for name, metric in shown.items():
     values = [run[metric] for run in runs[name][0]]
     told = f"{min(values):.4g} to {max(values):.4g}, {len(set(values))} different numbers"
@@ -96,7 +96,7 @@ for name, metric in shown.items():
 print("warnings:", len(said))
 
 # %%
-message = "The same weights and digits, forty times: only with the switch on, one number."
+message = "The same weights and digits, forty times: with the switch on, one number each."
 show(draw.repetitions(panels), message)
 for name, (_, fixed) in runs.items():
     print(f"{name:<11} with the switch, different results: {len(set(map(str, fixed)))}")
@@ -131,7 +131,7 @@ for metric in found.differing:
 
 # %%
 distances = lesson.distances()
-message = "The filter has all of its values at the threshold; the quantile one; the loss its last."
+message = "The filter has all its values at the threshold, the quantile one, the loss its last."
 show(draw.around({name: distances[name] for name in shown}), message)
 near = {name: sum(abs(d) <= 8 for d in values) for name, values in distances.items()}
 for name in ("filter", "threshold", "class"):
@@ -153,7 +153,8 @@ print(f"{'early exit':<11} some within 8 ulps: {near['early exit'] > 0}")
 # **Predict** both columns.
 
 # %%
-for part in (evaluations.mean_loss, evaluations.OnSomeDigits.__call__, evaluations.Adapting.__call__):
+others = (evaluations.OnSomeDigits.__call__, evaluations.Adapting.__call__)
+for part in (evaluations.mean_loss, *others):
     print(inspect.getsource(part))
 body = inspect.getsource(evaluations.in_full_batches)
 print("the order of a set:", body[body.index("requests ="):body.index("        p = ")])
@@ -193,7 +194,8 @@ for name in lesson.RACING:
 # %%
 for name in lesson.OTHERS:
     told = [line.strip() for line in str(table[name]).splitlines()]
-    print(name, *(f"   {line}" for line in told if line.startswith(("first op", "prov", "susp"))), sep="\n")
+    chosen = [line for line in told if line.startswith(("first op", "prov", "susp", "rep"))]
+    print(name, *chosen, sep="\n   ")
 
 # %% [markdown]
 # The first two are proven, the third is suspected: what nobody can put back, nobody can leave out. The report names what the code has in it
@@ -236,7 +238,7 @@ with switched(True):
         after.restore()
         start.restore(keep=kept)
         agrees = harness(model, patches, labels) == first
-        print(f"all put back but {', '.join(kept) or 'nothing':<12} agrees with the first run: {agrees}")
+        print(f"all put back but {''.join(kept) or 'nothing':<8} agrees with the first: {agrees}")
 
 # %% [markdown]
 # No row of the model's differs, which is an answer, too: the fault is behind the model. `run_twice` does the same and adds the operator:

@@ -182,6 +182,8 @@ _UNSEEDED = {
     "hash": "a hash, which may be made of an address (hash)",
     "as_completed": "threads, in the order in which they finish (as_completed)",
     "imap_unordered": "processes, in the order in which they finish (imap_unordered)",
+    "open": "a file (open)",
+    "read_text": "a file (read_text)",
     "listdir": "files in no fixed order (listdir)",
     "scandir": "files in no fixed order (scandir)",
     "glob": "files in no fixed order (glob)",
