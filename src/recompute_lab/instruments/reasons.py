@@ -1,4 +1,4 @@
-"""Why do two runs of an evaluation disagree, and where first? Found by further runs, each from the first one's state."""
+"""Why do two runs of an evaluation disagree, and where first? Found by further runs, all from the first one's start."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _told(group: tuple) -> tuple[str, str]:
 def _not_to_be_put_back(call: Call, moved: tuple[str, ...]) -> list[Reason]:
     """Runs from one state differ: what the code names that nobody can put back."""
     found = [
-        Reason(_FREE, name, "is another in each run", where=where, moves=moved, repair="sort it, or seed it")
+        Reason(_FREE, name, "nobody can put it back", where=where, moves=moved, repair="sort it, or seed it")
         for name, where in unseeded(call.evaluation, call.args, call.kwargs)
     ]
     alone = "also runs that begin alike differ: it is out of reach, or a race that obeys no switch"

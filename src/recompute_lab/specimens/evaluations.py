@@ -38,7 +38,7 @@ def level_of(model, patches: torch.Tensor, share: float = 0.85) -> float:
 
 
 def selective(model, patches, labels, level: float, noise: Noise = unchanged) -> dict:
-    """Accuracy on the digits of which the model is confident; how many these are. A threshold."""
+    """Accuracy on digits of which the model is confident; how many these are. A threshold."""
     confidence, predicted = probabilities(model, patches).max(1)
     answered = noise(confidence) >= level
     right = (predicted == labels)[answered]
@@ -91,7 +91,7 @@ def _calibration_error(logits: torch.Tensor, labels: torch.Tensor, bins: int = 1
 
 
 def valid_only(model, patches, labels, noise: Noise = unchanged) -> dict:
-    """Accuracy on the digits whose probabilities are valid; how many these are. A filter."""
+    """Accuracy on digits whose probabilities are valid; how many these are. A filter."""
     p = probabilities(model, patches)
     valid = noise(p.sum(1)) <= 1
     right = (p.argmax(1) == labels)[valid]
