@@ -13,7 +13,7 @@ from recompute_lab.specimens.trunk import Trunk
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-RIDE, SNIPPET = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+RIDE, SNIPPET, TWICE = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 # What stands in a test suite raises; the lines after it are tried without.
 ASSERT = next(line for line in SNIPPET.splitlines() if line.startswith("assert_replayable"))
 
@@ -69,6 +69,20 @@ def test_the_lines_tell_of_statistics_that_moved_twice(capsys):
     assert "only written  differs under both" in told
     with pytest.raises(AssertionError, match="SIDE EFFECT"):
         exec(SNIPPET.splitlines()[0] + "\n" + ASSERT, {"block": block, "x": x})
+
+
+def test_the_lines_on_evaluations_tell_whether_one_agrees_with_itself(capsys):
+    generator, model, batches = torch.Generator(), nn.Linear(4, 1), [torch.randn(8, 4)]
+
+    def evaluate(model, batches):
+        return {"mean": sum(model(rows).mean().item() for rows in batches)}
+
+    def drawing(model, batches):
+        return {"mean": evaluate(model, batches)["mean"] + torch.rand(1, generator=generator).item()}
+
+    for evaluation, told in ((evaluate, "AGREES"), (drawing, "proven: generator generator")):
+        exec(TWICE, {"evaluate": evaluation, "model": model, "batches": batches})
+        assert told in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\((?!http)([^)#]+)\)", README))

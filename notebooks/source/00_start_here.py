@@ -390,7 +390,7 @@ check.found(found)
 # | 04 | [dropout](04_dropout.ipynb) | replay random numbers, and find those that nobody replays |
 # | 05 | [BatchNorm and its family](05_batchnorm.ipynb) | find every write in a forward, and choose a repair |
 # | 06 | [audit your source](06_audit_your_source.ipynb) | find the branches that the grep walks past, and rank them |
-# | 07 | the quiet version * | check an evaluation against itself, and write it down |
+# | 07 | [the quiet version](07_quiet_version.ipynb) | check an evaluation against itself, and write it down |
 # | 08 | [field guide](08_field_guide.ipynb) | diagnose a segment you have never seen |
 # | 09 | interview cards * | answer out loud, and come back to what was weak |
 # | 10 | coding drills * | say what a wrong segment does, then repair it |

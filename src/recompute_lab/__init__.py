@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # for editors and type checkers: the same names as below
         Mismatch,
         passes,
     )
+    from recompute_lab.instruments.evaluation import run_twice
+    from recompute_lab.instruments.finding import Finding
     from recompute_lab.instruments.gradients import divergence
     from recompute_lab.instruments.ledger import Recorder, align, record, unmatched
     from recompute_lab.instruments.state import same_bits
@@ -34,6 +36,7 @@ __all__ = [
     "STRATEGIES",
     "Audit",
     "Cause",
+    "Finding",
     "Mismatch",
     "Recorder",
     "Report",
@@ -45,6 +48,7 @@ __all__ = [
     "examine",
     "passes",
     "record",
+    "run_twice",
     "same_bits",
     "unmatched",
     "writes",
@@ -53,6 +57,8 @@ __all__ = [
 _FROM = {
     "audit": "Audit audit",
     "checkpointing": "NO_EARLY_STOP NON_REENTRANT PLAIN REENTRANT STRATEGIES Mismatch passes",
+    "evaluation": "run_twice",
+    "finding": "Finding",
     "gradients": "divergence",
     "ledger": "Recorder align record unmatched",
     "state": "same_bits",

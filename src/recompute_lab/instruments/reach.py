@@ -27,6 +27,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.quasirandom import SobolEngine
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from recompute_lab.instruments.streams import Stream, generator_stream, is_generator
 
@@ -331,6 +332,8 @@ class _Walk:
                 yield "", function
             if not _functions_in(member):
                 yield join(owner.__name__, name), member
+        if isinstance(call := vars(owner).get("__call__"), FunctionType):  # what an object does as a segment
+            yield "", call
 
     def note_container(self, name: str, container) -> None:
         while name in self.labels:  # the default argument of a method, and of the one it overrides
@@ -378,9 +381,15 @@ def _told(key) -> str:
         return f"<{type(key).__name__}>"
 
 
+# Of other people's classes, those whose attributes are their users' own.
+_WITH_ATTRIBUTES = (
+    nn.Module, FunctionType, SimpleNamespace, SobolEngine, DataLoader, Dataset, Sampler, threading.local,
+)  # fmt: skip
+
+
 def attributes_of(value) -> MutableMapping | None:
     """The attributes of a module, a function, or an object of somebody's own class; None for anything else."""
-    if isinstance(value, nn.Module | FunctionType | SimpleNamespace | SobolEngine | threading.local):
+    if isinstance(value, _WITH_ATTRIBUTES):
         return vars(value)  # of `threading.local`, those of this thread
     if isinstance(value, type | ModuleType) or not _of_the_user(type(value).__module__):
         return None

@@ -272,8 +272,9 @@ class Snapshot:
         looks |= {name: functools.partial(is_lazy, tensor) for name, tensor in self._reach.lazy if name in names}
         for holder, members in self._holders:
             for name in members.keys() | {n for n in holder.members()}:
-                if holder.label(name) in names and holder.label(name) not in looks:
-                    looks[holder.label(name)] = functools.partial(_binding, holder.mapping, name)
+                label, binding = holder.label(name), functools.partial(_binding, holder.mapping, name)
+                if label in names:  # a tensor is written in place, or another one takes its name
+                    looks[label] = functools.partial(_each, looks[label], binding) if label in looks else binding
         for name, module, _ in self._classes:
             if name in names:
                 looks[name] = functools.partial(type, module)
@@ -427,6 +428,10 @@ def equal_values(a, b) -> bool:
 
 def _fingerprint(tensor: torch.Tensor):
     return (tensor.data_ptr(), _version(tensor), None if (d := digest_of(tensor)) is None else float(d))
+
+
+def _each(*looks: Callable[[], object]) -> tuple:
+    return tuple(look() for look in looks)
 
 
 def _binding(mapping, name: str):

@@ -1,0 +1,334 @@
+"""Lesson 07: what its evaluations do under real and staged noise, and exercises that wrong answers fail."""
+
+import functools
+import inspect
+
+import pytest
+import torch
+
+from recompute_lab.instruments.determinism import switched
+from recompute_lab.instruments.evaluation import run_twice
+from recompute_lab.instruments.finding import Finding
+from recompute_lab.instruments.nondeterminism import StagedRace, atomics_differ
+from recompute_lab.lessons import evaluation_exercises as exercises
+from recompute_lab.lessons import evaluations as lesson
+from recompute_lab.lessons.evaluation_exercises import check
+from recompute_lab.lessons.exercise import RIGHT, WRONG
+from recompute_lab.specimens import evaluations, unknown_evaluations
+from recompute_lab.specimens.digit_scorer import DigitScorer, held_out, scorer
+from recompute_lab.specimens.unknown_evaluations import Harness, Queued
+from recompute_lab.views import evaluations as draw
+from recompute_lab.views.style import png
+
+
+@functools.cache
+def table():
+    return lesson.table()
+
+
+# --- The model and its evaluations
+
+
+def test_the_model_reads_digits_it_has_not_seen_and_never_by_a_hair():
+    patches, labels = held_out()
+    assert len(labels) == 899
+    with torch.no_grad():
+        scores = scorer()(patches)
+    assert (scores.argmax(1) == labels).float().mean() > 0.9
+    first, second = scores.topk(2).values.unbind(1)
+    assert (first - second).min() > 1e-5, "no argmax may hang on a rounding, on any machine"
+
+
+def test_the_model_is_the_same_in_every_copy_and_batch():
+    patches, _ = held_out()
+    one, two = scorer(), scorer()
+    assert one is not two and all(map(torch.equal, one.state_dict().values(), two.state_dict().values()))
+    with torch.no_grad():
+        whole, parts = one(patches), torch.cat([two(rows) for rows in patches.split(100)])
+    assert torch.allclose(whole, parts, atol=1e-5)
+    blank = torch.zeros(1, 16, 4)
+    assert torch.equal(one(blank)[0], one.offset)
+
+
+def test_a_refitted_model_has_the_same_bits():
+    from recompute_lab.specimens.digits import digit_sequences
+
+    patches, labels = digit_sequences()
+    again = DigitScorer().fit(patches[:898], labels[:898])
+    assert all(map(torch.equal, again.state_dict().values(), scorer().state_dict().values()))
+
+
+@pytest.mark.parametrize("name", ["mean loss", "threshold", "early exit", "filter"])
+def test_a_race_shows_without_the_switch_and_not_with_it(name):
+    found = table()[name]
+    assert found.agrees and not found.without_switch.agrees and found.reasons == []
+    jumped = [metric.name for metric in found.without_switch.differing if not metric.by_rounding]
+    assert bool(jumped) == (name != "mean loss")
+
+
+@pytest.mark.parametrize("name", lesson.OTHERS)
+def test_what_is_no_function_of_its_arguments_disagrees_with_the_switch(name):
+    found = table()[name]
+    assert not found.agrees and not found.without_switch.agrees and found.reasons
+    assert all(reason.proven for reason in found.reasons) == (name != "the order of a set")
+    assert found.where.startswith("evaluations.py:")
+
+
+@pytest.mark.parametrize("name", lesson.faulty())
+def test_rounding_decides_the_faulty_one_and_not_the_repaired(name):
+    assert lesson.decided_by_rounding(lesson.faulty()[name])
+    assert lesson.decided_by_rounding(lesson.repaired()[name]) == []
+
+
+def test_a_repair_keeps_the_number_where_nothing_was_near():
+    """At a level between two confidences, and with probabilities that all sum up to less than one."""
+    model, (patches, labels) = scorer(), held_out()
+    confidence = evaluations.probabilities(model, patches).amax(1).sort().values
+    gap = (confidence[1:] - confidence[:-1]).argmax()
+    level = float((confidence[gap] + confidence[gap + 1]) / 2)
+    both = [each(model, patches, labels, level) for each in (evaluations.selective, evaluations.selective_with_room)]
+    assert both[0] == both[1]
+    lower = [each(model, patches, labels, lambda sums: sums - 0.1)
+             for each in (evaluations.valid_only, evaluations.valid_up_to_rounding)]  # fmt: skip
+    assert lower[0] == lower[1] and lower[0]["counted"] == len(labels)
+    errors = [each(model, patches, labels)["scale"] for each in (evaluations.calibrated, evaluations.calibrated_for)]
+    assert errors[0] == pytest.approx(errors[1], rel=2e-3)
+
+
+def test_real_races_move_the_filter_and_not_the_accuracy_on_all_digits(two_threads):
+    if not atomics_differ():
+        pytest.skip("additions do not race here: one thread is all that torch has")
+    free, fixed = lesson.repeated("filter", times=100)
+    assert len({run["counted"] for run in free}) > 1 and len({str(run) for run in fixed}) == 1
+    with switched(False):
+        whole = {evaluations.mean_loss(scorer(), *held_out())["accuracy"] for _ in range(20)}
+    assert len(whole) == 1
+
+
+def test_the_same_filter_is_loud_in_a_segment():
+    found = lesson.in_a_segment()
+    assert found.raised is not None and found.outcome == "metadata"
+
+
+def test_how_near_the_values_are():
+    near = {name: sum(abs(d) <= lesson.NEAR for d in values) for name, values in lesson.distances().items()}
+    assert near["filter"] == 899 and near["threshold"] == 1 and near["class"] == 0 and near["early exit"] > 0
+
+
+def test_other_kernels_agree_with_themselves():
+    filtered, again, whole = lesson.with_kernels("default")
+    assert filtered == again and 0 < filtered["counted"] < 899
+    assert whole["accuracy"] == evaluations.mean_loss(scorer(), *held_out())["accuracy"]
+
+
+def test_the_order_of_a_set_of_strings_is_the_processs():
+    words = ["cat", "dog", "bird", "fish", "horse", "cow"]
+    first, second = lesson.orders(words)
+    assert sorted(first) == sorted(second) == sorted(words) and first != second
+    assert lesson.orders(words, (1, 1))[0] == second
+
+
+def test_the_figures_are_drawn_and_refuse_nothing():
+    assert png(draw.repetitions({"a": ([0.1, 0.2], [0.1, 0.1]), "b": ([3, 3], [3, 3])})).startswith(b"\x89PNG")
+    assert png(draw.around({"a": [0, 1, -40], "b": [100]})).startswith(b"\x89PNG")
+    for wrong in ({}, {"a": ([], [1])}):
+        with pytest.raises(ValueError):
+            draw.repetitions(wrong)
+    with pytest.raises(ValueError):
+        draw.around({"a": []})
+
+
+def test_a_source_that_is_not_there_is_refused():
+    assert "class Warm" in unknown_evaluations.source("C")
+    with pytest.raises(ValueError, match="there is A, B, C, D, E"):
+        unknown_evaluations.source("F")
+
+
+def test_a_staged_race_counts_its_calls_and_obeys_the_switch():
+    race, x = StagedRace({2: 1}), torch.ones(3)
+    assert torch.equal(race(x), x) and not torch.equal(race(x), x) and race.pass_number == 2
+    with switched(True):
+        assert race(x) is x
+
+
+# --- Exercises
+
+
+def verdict(exercise, answer):
+    return " ".join(str(exercise.judge(answer)).split())
+
+
+PREDICTION = {
+    "A": ("disagrees", "agrees"),
+    "B": ("disagrees", "agrees"),
+    "C": ("disagrees", "disagrees"),
+    "D": ("agrees", "agrees"),
+    "E": ("agrees", "agrees"),
+}
+
+
+def test_predict():
+    assert verdict(check.predict, PREDICTION).startswith(RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("letter", "said", "message"),
+    [
+        ("A", ("disagrees", "disagrees"), "A, with the switch: you said 'disagrees', it agrees"),
+        ("B", ("disagrees", "disagrees"), "the switch stops the race, not the branch"),
+        ("C", ("disagrees", "agrees"), "is where the next one starts"),
+        ("D", ("disagrees", "disagrees"), "the same at the start of each run"),
+        ("E", ("disagrees", "disagrees"), "the set's order does not reach the result"),
+        ("E", ("yes", "agrees"), "'yes' is neither 'agrees' nor 'disagrees'"),
+        ("A", "agrees", "give a pair"),
+    ],
+)
+def test_predict_wrong(letter, said, message):
+    told = verdict(check.predict, PREDICTION | {letter: said})
+    assert told.startswith(WRONG) and message in told
+    assert verdict(check.predict, {"A": ("agrees", "agrees")}).startswith(WRONG)
+
+
+@functools.cache
+def harness():
+    """The check of the harness, and what one without a past gives."""
+    model, data = scorer(), held_out()
+    return run_twice(Harness(), model, *data), Harness()(model, *data)
+
+
+def right_findings() -> dict[str, Finding]:
+    found, clean = harness()
+    return {name: Finding.of(found, name, ["call one Harness() twice"], after=clean[name]) for name in found.metrics}
+
+
+def changed(name: str, **parts) -> list[Finding]:
+    right = right_findings()
+    old = right[name]
+    kept = {part: getattr(old, part) for part in ("metric", "confound", "steps", "before", "after")}
+    return list((right | {name: Finding(**(kept | parts))}).values())
+
+
+def test_findings():
+    assert verdict(check.findings, list(right_findings().values())).startswith(RIGHT)
+    in_own_words = changed("loss", confound="the scores are kept in half precision", where="")
+    assert verdict(check.findings, in_own_words[::-1]).startswith(RIGHT)
+
+
+def test_findings_wrong():
+    found, clean = harness()
+    right = right_findings()
+    blotted, loss = "accuracy, blotted", "loss"
+    runs = [found.metrics[blotted].first, found.metrics[blotted].second]
+    swapped = right[blotted].confound
+    wrong = {
+        "has no finding. That nothing was found is written down": [right[blotted], right[loss]],
+        "is no metric of the harness": [*right.values(), Finding.nothing("recall", ["a step"], [1, 1])],
+        "you have written that nothing was found": [
+            right["accuracy"], right[loss], Finding.nothing(blotted, ["a step", "another"], [runs[0]] * 2)
+        ],
+        "you have written that something was found, and every run gives the same": [
+            right[blotted], right[loss], Finding("accuracy", "a guess", ["a", "b"], [0.9, 0.8], 0.9)
+        ],
+        "An average still has the confound in it": changed(blotted, after=sum(runs) / 2),
+        "with the confound gone it is": changed(blotted, after=0.5),
+        "its runs gave": changed(loss, before=[0.5, 0.6]),
+        "What you name moves another metric": changed(loss, confound=swapped),
+        "the confound should name": changed(loss, confound="something odd"),
+        "with one step nobody sees it again": changed(loss, steps=["run it"]),
+        "give a list of Findings": {"loss": right[loss]},
+        "give one finding for each": [*right.values(), right[loss]],
+    }  # fmt: skip
+    assert clean[blotted] == runs[0]
+    for message, answer in wrong.items():
+        told = verdict(check.findings, answer)
+        assert told.startswith(WRONG) and message in told, told
+
+
+class Orderly(Queued):
+    def __call__(self, model, patches, labels):
+        mean, right = torch.zeros(10), 0
+        for rows, wanted in zip(patches.split(100), labels.split(100), strict=True):
+            scores = model(rows)
+            mean = torch.lerp(mean, scores.mean(0), 0.5)
+            right += int(((scores - mean).argmax(1) == wanted).sum())
+        return {"accuracy": right / len(labels), "drift": mean.norm().item()}
+
+
+class StillAPast(Queued):
+    def __call__(self, model, patches, labels):
+        right = 0
+        for rows, wanted in zip(patches.split(100), labels.split(100), strict=True):
+            scores = model(rows)
+            self.mean = torch.lerp(self.mean, scores.mean(0), 0.5)
+            right += int(((scores - self.mean).argmax(1) == wanted).sum())
+        return {"accuracy": right / len(labels), "drift": self.mean.norm().item()}
+
+
+class StillASet(Queued):
+    def __call__(self, model, patches, labels):
+        self.mean = torch.zeros(10)
+        return super().__call__(model, patches, labels)
+
+
+class NoMean(Queued):
+    def __call__(self, model, patches, labels):
+        right = int((model(patches).argmax(1) == labels).sum())
+        return {"accuracy": right / len(labels), "drift": 0.0}
+
+
+class Constant(Queued):
+    def __call__(self, model, patches, labels):
+        return {"accuracy": 0.9377, "drift": 0.3}
+
+
+class Fewer(Queued):
+    def __call__(self, model, patches, labels):
+        return Orderly()(model, patches[:800], labels[:800])
+
+
+class OtherNames(Queued):
+    def __call__(self, model, patches, labels):
+        return {"right": Orderly()(model, patches, labels)["accuracy"]}
+
+
+def test_repair():
+    assert verdict(check.repair, Orderly).startswith(RIGHT)
+
+    class ResetAfterwards(StillAPast):
+        def __call__(self, *args):
+            try:
+                return super().__call__(*args)
+            finally:
+                self.mean = torch.zeros(10)
+
+    assert verdict(check.repair, ResetAfterwards).startswith(RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (Queued, "still disagrees with itself"),
+        (StillAPast, "still disagrees with itself"),
+        (StillASet, "names made anew in each run"),
+        (NoMean, "the original gives accuracy"),
+        (Constant, "the original gives accuracy"),
+        (Fewer, "some were left out"),
+        (OtherNames, "return what the original does"),
+        (Orderly(), "give the class"),
+    ],
+)
+def test_repair_wrong(answer, message):
+    told = verdict(check.repair, answer)
+    assert told.startswith(WRONG) and message in told, told
+
+
+@pytest.mark.parametrize("name", check.all)
+def test_every_exercise_has_staged_hints(name):
+    assert len(getattr(check, name).hints) >= 3
+
+
+def test_the_clean_digits_are_such_that_the_running_mean_matters():
+    for patches, labels in exercises._clean():
+        assert len(labels) <= 100
+        assert Queued()(scorer(), patches, labels)["accuracy"] < NoMean()(scorer(), patches, labels)["accuracy"]
+    assert "uuid" in inspect.getsource(Queued)
