@@ -238,7 +238,7 @@ with switched(True):
         after.restore()
         start.restore(keep=kept)
         agrees = harness(model, patches, labels) == first
-        print(f"put back but {''.join(kept) or 'nothing':<8} agrees with the first: {agrees}")
+        print(f"all but {''.join(kept) or 'nothing':<8} put back, as the first run: {agrees}")
 
 # %% [markdown]
 # No row of the model's differs, which is an answer, too: the fault is behind the model. `run_twice` does the same and adds the operator:
