@@ -56,6 +56,9 @@ class _Writes(ast.NodeVisitor):
         self.declared, self.bound = scan.declared, scan.bound
         # *args, **kwargs and an autograd function's ctx are made for this call.
         self.arguments = set(record.params) - set(record.packed) - {self.receiver, "ctx"}
+        if record.owner is not None and any(b.split(".")[-1] == "Function" for b in record.owner.outside_bases()):
+            self.arguments.discard(self.receiver)  # the ctx of an autograd function, by another name
+            self.receiver = None
         self.aliases: set[str] = set()
         # `cache = self.cache`: the name is what lasts, if it is never anything else.
         self.aliases = {name for name, value in scan.once.items() if self.is_part(value)}
