@@ -496,6 +496,7 @@ def test_torch_where_is_suggested_for_tensors_alone():
     assert "as many elements" in _suggested("out = () if x.sum() > 0 else None\nreturn out")
     assert "decides further down" in _suggested("if x.sum() > 0:\n    return False\nreturn True")
     assert "same shape" in _suggested("if x.sum() > 0:\n    x = x.abs().unsqueeze(0)\nreturn x")
+    assert "same shape" in _suggested("if x.sum() > 0:\n    x = x[:2]\nreturn x")
     assert "torch.where(x.sum() > 0, x * x[0].unsqueeze(0), x)" in _suggested(
         "if x.sum() > 0:\n    x = x * x[0].unsqueeze(0)\nreturn x"
     )

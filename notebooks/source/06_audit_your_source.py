@@ -141,7 +141,7 @@ for where in ("mixing.py:34", "blocks.py:30"):
 # %%
 seen = lesson.observed(steps=3)
 stages = lesson.stages(searched, seen)
-message = f"From {stages[0].left} lines to {stages[-1].left}: what is saved hangs on them today."
+message = f"Of {stages[0].left} lines, {stages[-1].left} decide, today, what a recomputation saves."
 show(draw.narrowing(stages), message)
 left = lesson.triage(searched.audited, seen)[-1].left
 print(textwrap.fill(f"repair first: {', '.join(map(lesson.short, left))}", 96))
@@ -183,6 +183,7 @@ print("padding:", lesson.compared(*lesson.spreads(), padded))
 
 # %%
 for version in (mixing.standardised, mended.poisoned, mended.standardised):
+    print(f"{version.__module__.split('.')[-1]}.{version.__name__}:")
     print(inspect.getsource(version).split('"""')[2].strip("\n"))
 zeros = [(x,) for x in lesson.activations(scales=(1.0, 0.0))]
 print()
@@ -209,12 +210,12 @@ print("bends:", lesson.compared(lambda x: blocks.Block.bent(None, x), mended.eve
 # say afterwards?
 
 # %%
-print(inspect.getsource(mended.EveryExpert).split('"""')[2].strip("\n"))
+print(inspect.getsource(mended.EveryExpert).split('"""')[2].strip("\n"), end="\n\n")
 modules = lesson.twins(experts.Experts, mended.EveryExpert, Config())
 print("experts:", lesson.compared(*modules, [(x,) for x in many]))
 quiet, sizes = audit(mended.__file__), audit(mended.__file__, sizes=True)
 print("the audit of the repaired file, branches:", len(lesson.branches(quiet)))
-print("with sizes=True:", [one.source for one in lesson.branches(sizes)])
+print("with sizes=True:", *(one.source for one in lesson.branches(sizes)), sep="\n  ")
 
 # %% [markdown]
 # Equal in every bit, and always 23 saved tensors. (Another repair is often recommended: every expert for every row, weighed

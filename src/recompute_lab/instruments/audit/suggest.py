@@ -161,7 +161,7 @@ def _does_more(node: ast.expr) -> bool:
         name = _name(part.func) if isinstance(part, ast.Call) else ""
         if (name.endswith("_") and not name.endswith("__")) or name in _MORE:
             return True
-    return _RESHAPES.intersection(_outermost(node)) != set()
+    return not _RESHAPES.isdisjoint(_outermost(node))
 
 
 def _outermost(node: ast.expr) -> Iterator[str]:
@@ -169,6 +169,8 @@ def _outermost(node: ast.expr) -> Iterator[str]:
     is not for view alone to say, nor in `x.masked_fill(mask.view(4), 0)`."""
     while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
         if not isinstance(node, ast.Call):
+            if isinstance(node, ast.Subscript) and any(isinstance(part, ast.Slice) for part in ast.walk(node.slice)):
+                yield "narrow"
             node = node.value
             continue
         yield _name(node.func)
