@@ -141,7 +141,7 @@ for where in ("mixing.py:34", "blocks.py:30"):
 # %%
 seen = lesson.observed(steps=3)
 stages = lesson.stages(searched, seen)
-message = f"Of {stages[0].left} lines, {stages[-1].left} decide, today, what a recomputation saves."
+message = f"Of {stages[0].left} lines, {stages[-1].left} decide, today, what is saved."
 show(draw.narrowing(stages), message)
 left = lesson.triage(searched.audited, seen)[-1].left
 print(textwrap.fill(f"repair first: {', '.join(map(lesson.short, left))}", 96))
@@ -231,8 +231,8 @@ print("with sizes=True:", *(one.source for one in lesson.branches(sizes)), sep="
 # %%
 for kind in (experts.Experts, mended.EveryExpert, mended.ChoiceFromOutside):
     result = lesson.flipped_route(kind)
-    said = {"silent": "silent, gradients wrong", "metadata": "raises: a shape differs", "fine": "right"}
-    print(f"{kind.__name__:<18} {said[result.outcome]}")
+    said = {"silent": "silent, gradients wrong", "metadata": "raises: a shape differs"}
+    print(f"{kind.__name__:<18} {(said | {'fine': 'right'})[result.outcome]}")
 print(inspect.getsource(mended.ChoiceFromOutside.forward))
 
 # %% [markdown]
@@ -289,8 +289,8 @@ print("read, and nothing decided by it:", *lesson.undecided(seen))
 # - *Only the audit*: what did not happen. A guard that is off (the early exit; float16), code that was not called (`recall`,
 #   `same_weights`). And the loop over `nonzero()`, where no value is read, only a size. **Always True** is a milder form: the
 #   other arm is in the text, and no input took it.
-# - *Only the run*: what one file does not show. A helper in another file, and `int()` of an argument that nobody typed,
-#   two files away from the tensor.
+# - *Only the run*: what one file does not show. A helper in another file, and there, too, `int()` of an argument that nobody
+#   typed.
 # - What the run *cannot* tell is what a read is for: two lines read a number and decide nothing (a metric, the loss for the
 #   history).
 # - *In forward only*: behind the last saved tensor. Early stop leaves the recomputation before it gets there.
