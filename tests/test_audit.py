@@ -485,6 +485,47 @@ def test_an_arm_that_may_overflow_is_warned_of():
     assert "NaN" in one.suggestion
 
 
+def _suggested(body: str) -> str:
+    (one,) = findings("def f(x, out, masks, y=None):\n" + textwrap.indent(body, "    "))
+    return one.suggestion
+
+
+def test_torch_where_is_suggested_for_tensors_alone():
+    """Not for tuples, nor for what a caller asks with an `if`, nor where an arm has another shape."""
+    assert "as many elements" in _suggested("return out + (x,) if x.sum() > 0 else out")
+    assert "as many elements" in _suggested("out = () if x.sum() > 0 else None\nreturn out")
+    assert "decides further down" in _suggested("if x.sum() > 0:\n    return False\nreturn True")
+    assert "same shape" in _suggested("if x.sum() > 0:\n    x = x.abs().unsqueeze(0)\nreturn x")
+    assert "same shape" in _suggested("if x.sum() > 0:\n    x = x[:2]\nreturn x")
+    assert "torch.where(x.sum() > 0, x * x[0].unsqueeze(0), x)" in _suggested(
+        "if x.sum() > 0:\n    x = x * x[0].unsqueeze(0)\nreturn x"
+    )
+
+
+def test_functions_of_torch_that_read_no_tensor_are_no_reads():
+    assert not findings(
+        "def f(x):\n    if torch._has_compatible_shallow_copy_type(x, x):\n        x = x.exp()\n    return x"
+    )
+
+
+def test_a_guard_is_said_plainly():
+    (one,) = findings("def f(x, y):\n    if x.shape[0] != 3:\n        return x\n    return x.exp() if x.any() else x")
+    assert one.guard == "x.shape[0] == 3"
+    (one,) = findings("def f(x, n: int):\n    if n < 3:\n        return x\n    return x.exp() if x.any() else x")
+    assert one.guard == "not n < 3", "with a NaN it is not n >= 3"
+
+
+def test_the_context_of_an_autograd_function_does_not_outlast_the_call():
+    code = """
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(self, x):
+            self.group = 1
+            return x
+    """
+    assert not findings(code, "lasting-write")
+
+
 # The second rule.
 
 WRITES = {
@@ -519,6 +560,8 @@ WRITES = {
     "in place, by a keyword": ("F.relu(x, inplace=True)", True),
     "an iterator": ("next(self.count)", True),
     "no gradient needed": ("x.requires_grad_()", False),
+    "in the forward alone": ("if not recomputing():\n            self.calls += 1", False),
+    "in the recomputation alone": ("if recomputing():\n            self.calls += 1", True),
     "keyword arguments, packed for this call": ("options.pop('a', None)", False),
 }
 

@@ -12,7 +12,7 @@ from recompute_lab.lessons import audit_source as lesson
 from recompute_lab.lessons.audit_exercises import check, hint
 from recompute_lab.lessons.exercise import NOT_ATTEMPTED, RIGHT, WRONG
 from recompute_lab.specimens import mended_project as mended
-from recompute_lab.specimens.small_project import Config, Trainer, batch, caps, mixing
+from recompute_lab.specimens.small_project import Config, Trainer, batch, blocks, caps, mixing
 from recompute_lab.specimens.small_project.config import Switches
 from recompute_lab.specimens.small_project.experts import Experts
 from recompute_lab.views import audit as draw
@@ -145,6 +145,15 @@ def test_where_alone_poisons_the_gradient_and_a_safe_argument_does_not():
         result = lesson.compared(mixing.standardised, repaired, inputs)
         assert result.told == {True, False} and result.outputs == 40 and result.gradients == right
         assert len(result.saved[0]) == 2 and len(result.saved[1]) == 1
+
+
+def test_the_table_is_repaired_bit_for_bit():
+    inputs = [(x,) for x in lesson.activations(scales=(0.05, 0.15, 1.0))]
+    compared = lesson.compared(lambda x: blocks.Block.bent(None, x), mended.every_bend, inputs)
+    assert compared.told == {0, 1, 2} and (compared.outputs, compared.gradients) == (40, 40)
+    x = torch.full((3,), math.inf, requires_grad=True)
+    mended.every_bend(x).sum().backward()
+    assert x.grad.equal(torch.zeros(3)), "an arm that is not chosen poisons nothing"
 
 
 def test_the_experts_are_repaired_bit_for_bit_and_still_route():
@@ -324,7 +333,8 @@ def test_missed_by_both(text):
         ),
         ("walked_past", TABLE, "the audit misses it too"),
         ("walked_past", "def block(x):\n    return x", "a function of the name segment"),
-        ("walked_past", "def segment(x)\n    return x", "SyntaxError"),
+        ("walked_past", "def segment(x):\n    assert x.max() < 1\n    return x", "no operation hangs on it"),
+        ("walked_past", "def segment(x)\n    return x", "Python cannot parse it, in line 1 of your text"),
         ("walked_past", len, "give the source as a text"),
         ("walked_past", COMPARED.replace("return x.sin()", "print(x.sum().item() > 9)"), "has to return a tensor"),
         (
@@ -439,6 +449,28 @@ def test_three_repairs(exercise, answer):
     assert status == RIGHT and "the audit has nothing to report" in told, told
 
 
+def bent_where(large, x, hot):
+    return torch.where(large, hot * torch.tanh(torch.where(large, x, 0.0) / hot), x)
+
+
+def bent_above_alone(x, hot):
+    return bent_where(x.amax() > hot, x, hot)
+
+
+def bent_where_any(x, hot):
+    return bent_where((x.abs() > hot).any(), x, hot)
+
+
+def in_bounds_each(x):
+    largest = torch.finfo(torch.float16).max - 1000
+    return x if x.dtype != torch.float16 else torch.where(torch.isinf(x), x.sign() * largest, x)
+
+
+def summed_without_shape(x, parts):
+    means = [part.mean(1) for part in x.chunk(parts, dim=1)]
+    return sum(torch.where(m.abs().mean() > 0.25, m, 0.0) for m in means) / len(means)
+
+
 @pytest.mark.parametrize(
     ("exercise", "answer", "message"),
     [
@@ -447,13 +479,17 @@ def test_three_repairs(exercise, answer):
         ("bent_back", bent_always, "for small activations, the output should be"),
         ("bent_back", bent_still, "still depends on them"),
         ("bent_back", bent_by_number, "should be the guarded form's bit for bit"),
+        ("bent_back", bent_above_alone, "for one far below zero"),
+        ("bent_back", bent_where_any, "for one NaN, one above"),
         ("bent_back", lambda x, hot: x.detach(), "missing"),
         ("clamped", in_bounds_always, "for float16, 65000 and no infinity"),
         ("clamped", in_bounds_of_any_dtype, "for float32, one infinity"),
         ("clamped", in_bounds_still, "still depends on them"),
+        ("clamped", in_bounds_each, "for float16, 65000 and an infinity"),
         ("clamped", 3, "expected a function"),
         ("summary", summed_by_factor, "for one part of NaN"),
         ("summary", summed_all, "for one part of zeros|for one part of NaN"),
+        ("summary", summed_without_shape, "for fewer places than parts, one with small numbers"),
         ("summary", mixing.summary, "still depends on them"),
     ],
 )

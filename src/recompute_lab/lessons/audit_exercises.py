@@ -104,7 +104,7 @@ _WHY_INSIDE = {
     "L": "nothing here calls it from a checkpoint",
 }
 _WHY_DECIDES = {
-    "graph": "on the two ways other operations run, so that other tensors are saved",
+    "graph": "by it other operations run, so that other tensors are saved",
     "raise": "nothing hangs on it but whether an exception is raised",
     "state": "it decides what is kept in an attribute that is read again, and no operation",
     "telemetry": "it decides whether a line is logged, and no more",
@@ -180,6 +180,7 @@ INPUTS = {
     "large numbers": lambda x: 100 * x,
     "equal numbers": torch.ones_like,
 }
+_ABOVE = 3  # lines that stand above the learner's text
 _number = count(1)
 
 
@@ -212,7 +213,12 @@ def tried(text: str) -> Tried:
 def _made(text: str) -> Callable:
     name, names = f"<stdin of exercise 2, {next(_number)}>", {"__name__": "exercise"}
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    exec(compile(text, name, "exec"), names)
+    try:
+        code = compile(text, name, "exec")
+    except SyntaxError as error:
+        where = f", in line {error.lineno - _ABOVE} of your text" if error.lineno else ""
+        raise Wrong(f"Python cannot parse it{where}: {error.msg}") from None
+    exec(code, names)
     if not callable(names.get("segment")):
         raise Wrong("the text has to define a function of the name segment: def segment(x): ...")
     return names["segment"]
@@ -256,6 +262,8 @@ def walked_past(text: str) -> str:
     found = branches(made.audited)
     if not found:
         raise Wrong("the grep misses it, and a value decides; but the audit misses it too: keep it for the second one")
+    if found[0].decides not in ("graph", "shape"):
+        raise Wrong(f"the audit finds it, but no operation hangs on it: {found[0].message}")
     return f"the grep walks past, and the audit does not: {found[0].message}. {_differ(made)}" + (
         " It suspects, as nothing shows that it is a tensor." if found[0].suspected else ""
     )
@@ -271,7 +279,7 @@ def missed_by_both(text: str) -> str:
     made = tried(text)
     found = branches(made.audited)
     if found:
-        raise Wrong(f"the audit finds it, in line {found[0].line - 3} of your text: {found[0].source}")
+        raise Wrong(f"the audit finds it, in line {found[0].line - _ABOVE} of your text: {found[0].source}")
     reads = (
         f"Python read {made.reads} value{'s' * (made.reads > 1)}" if made.reads else "no value was read, only a size"
     )
@@ -301,9 +309,9 @@ def _inputs(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def _with(x: torch.Tensor, value: float) -> torch.Tensor:
+def _with(x: torch.Tensor, *values: float) -> torch.Tensor:
     x = x.clone()
-    x[0, 0] = value
+    x[0, : len(values)] = torch.tensor(values)
     return x
 
 
@@ -327,15 +335,18 @@ def _inputs_of(name: str) -> dict[str, tuple]:
         return {
             "small activations": (x, 3.0),
             "one above": (_with(x, 5.0), 3.0),
+            "one far below zero": (_with(x, -5.0), 3.0),
             "one exactly at the threshold": (_with(x, 3.0), 3.0),
             "zeros": (0 * x, 3.0),
             "one NaN": (_with(x, float("nan")), 3.0),
+            "one NaN, one above": (_with(x, float("nan"), 5.0), 3.0),
         }
     if name == "clamped":
         return {
             "float16": (_half(),),
             "float16, one infinity": (_with(_half(), float("inf")),),
             "float16, 65000 and no infinity": (_with(_half(), 65000.0),),
+            "float16, 65000 and an infinity": (_with(_half(), 65000.0, -float("inf")),),
             "float16, one NaN": (_with(_half(), float("nan")),),
             "float32, one infinity": (_with(_inputs(5, 6), float("inf")),),
         }
@@ -344,6 +355,7 @@ def _inputs_of(name: str) -> dict[str, tuple]:
         "one part of zeros": (_quiet_part() + 0.0, 3),
         "one part of NaN": (_quiet_part(float("nan")), 3),
         "fewer places than parts": (_inputs(2, 2, 4), 3),
+        "fewer places than parts, one with small numbers": (_inputs(2, 2, 4) * torch.tensor([[1.0], [0.1]]), 3),
     }
 
 

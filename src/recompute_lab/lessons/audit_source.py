@@ -410,6 +410,7 @@ def repaired_project():
         enter(patch.object(blocks, "Experts", mended.EveryExpert))
         enter(patch.object(mixing, "standardised", mended.standardised))
         enter(patch.object(mixing.Mixer, "spread", _spread))
+        enter(patch.object(blocks.Block, "bent", lambda self, x: mended.every_bend(x)))
         yield
 
 

@@ -47,7 +47,7 @@ def sightings(rows: Sequence[Row], columns: Sequence[str]) -> Figure:
                     words, (x, y), (9, 0), textcoords="offset points", va="center", fontsize=8.5,
                     color=INK if seen else GREY, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
                 )  # fmt: skip
-        axes.text(-0.45, y, row.place, ha="right", va="center", fontsize=8.5, color=GREY, family="monospace")
+        axes.text(-0.53, y, row.place, ha="right", va="center", fontsize=8.5, color=GREY, family="monospace")
     for x, column in enumerate(columns):
         count = sum(row.cells[x][0] for row in rows)
         side = "left" if wide else "center"

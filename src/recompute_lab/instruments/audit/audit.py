@@ -21,7 +21,7 @@ from recompute_lab.instruments.audit.sources import Unreadable, find, read
 # Printed with every result: nothing found is not the same as nothing there.
 CANNOT_SEE = (
     "values whose kind no line of the same file shows: results of functions in other files, untyped attributes",
-    "a read in one function and the decision in another file; dispatch through dictionaries, registries, strings",
+    "a read in one function and the decision in another file; functions looked up by a text (registries, getattr)",
     "files that mention neither torch nor tensors; code that is made at run time (exec, modules that are swapped)",
     "`x in y` and int(x) of values of unknown kind; the order of sets",
     'checkpoints that a trainer or a configuration applies: hence "not seen", never "no"',

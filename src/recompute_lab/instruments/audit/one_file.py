@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from recompute_lab.instruments.audit.checkpoints import Links, links
 from recompute_lab.instruments.audit.finding import RULES, Finding
+from recompute_lab.instruments.audit.guards import plainly
 from recompute_lab.instruments.audit.outcome import decides
 from recompute_lab.instruments.audit.reading.module import Module
 from recompute_lab.instruments.audit.reading.records import Site
@@ -121,7 +122,7 @@ def _finding(site: Site, lines: list[str], path: str, source: Source) -> Finding
         rule=site.rule,
         decides=what,
         checkpoint="not seen",
-        guard=" and ".join(_bracketed(g) for g in dict.fromkeys(site.guards)) or None,
+        guard=" and ".join(_bracketed(plainly(g)) for g in dict.fromkeys(site.guards)) or None,
         suggestion=suggestion(site, what),
         message=_message(site, what, read_line, line),
         end_line=last,
@@ -154,6 +155,8 @@ def _message(site: Site, what: str, read_line: int | None, line: int) -> str:
     if site.rule == "lasting-write":
         if site.form == "add":
             return f"every pass changes {site.subject} once more: under a checkpoint twice for each step"
+        if site.form == "container":
+            return f"every pass changes what {site.subject} holds: under a checkpoint twice for each step"
         return f"{site.subject} outlives the call: under a checkpoint the recomputation writes it again, and last"
     read = "" if read_line in (None, line) else f", read in line {read_line},"
     may = "may decide" if site.suspected else "decides"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from recompute_lab.instruments.audit.guards import plainly
 from recompute_lab.instruments.audit.reading.records import Site
 from recompute_lab.instruments.audit.reading.vocabulary import MASKS
 
@@ -17,8 +18,13 @@ CLAMP = "if the condition holds exactly where something lies beyond the bounds: 
 NOTHING = "always apply it: where the condition would have skipped it, it should change nothing; else torch.where"
 MOVED = "what is chosen decides further down: choose the result there with torch.where, not the setting here"
 MORE = "compute both in the same shape and dtype, without effects of their own, and choose with torch.where"
-SIZE = "a size that no value decides: keep all elements, and weigh with zero, or torch.where, what does not count"
-ROUNDS = "rounds that no value decides: run over all of them, and weigh with zero, or torch.where, what does not count"
+TUPLE = "as many elements in both cases, each of them chosen with torch.where, which takes tensors only"
+SIZE = "one size, whatever the values: keep all, and choose zeros with torch.where for what does not count"
+ROUNDS = (
+    "as many rounds, whatever the values: where one does not count, select no rows, or choose zeros with torch.where "
+    "(0 times NaN is NaN)"
+)
+FILTER = "keep all elements, and choose zeros with torch.where for what the filter leaves out (0 times NaN is NaN)"
 TWO_WRITES = "move it out of the segment, or make the second write do nothing (repairs.idempotent, repairs.suppress)"
 SAME_WRITE = "harmless only if both passes write the same; else move it out, or suppress it in the recomputation"
 
@@ -49,6 +55,8 @@ def _if(site: Site) -> str:
         chosen = _where(site, value, other[1] if other else target)
         return f"{_text(target)} = {chosen}" if chosen.startswith("torch.where") else chosen
     if body and isinstance(body[-1], ast.Return):
+        if body[-1].value is None or _is_python_value(body[-1].value):
+            return MOVED
         return f"no early exit: compute both results, and return {_where(site, 'this', 'that')}"
     if body and isinstance(body[-1], (ast.Break, ast.Continue)):
         return ROUNDS
@@ -57,22 +65,25 @@ def _if(site: Site) -> str:
 
 def _ternary(site: Site) -> str:
     body, orelse = (arm[0].value for arm in site.arms)
-    return NOTHING if _is_none(body) or _is_none(orelse) else _where(site, body, orelse)
+    none, other = (body, orelse) if _is_none(body) else (orelse, body)
+    return NOTHING if _is_none(none) and not _is_no_tensor(other) else _where(site, body, orelse)
 
 
 def _where(site: Site, first: ast.expr | str, second: ast.expr | str) -> str:
     """torch.where(...), with what a reader must know of it: the condition as a tensor, and both arms' gradients."""
     arms = [arm for arm in (first, second) if isinstance(arm, ast.expr)]
+    if any(map(_is_tuple, arms)):
+        return TUPLE
     if any(map(_is_no_tensor, arms)):
         return MOVED
     if any(map(_does_more, arms)):
         return MORE
     condition = _condition(site)
-    said = f"torch.where({condition}, {_short(first)}, {_short(second)})"
+    said = f"torch.where({condition}, {_short(first, 'this')}, {_short(second, 'that')})"
     if condition == _CONDITION:
         said += ", the condition kept as a tensor"
     if isinstance(site.test, ast.BoolOp) and site.guards:
-        said += f"; {site.guards[-1]} stays an if around it"
+        said += f"; {plainly(site.guards[-1])} stays an if around it"
     if any(map(_may_overflow, arms)):
         said += "; where an arm that is not chosen may be inf or NaN, make its argument safe first: its gradient is NaN"
     return said
@@ -123,6 +134,20 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
+def _is_python_value(node: ast.expr) -> bool:
+    """True, None, a text: what a caller asks with an `if`, and not with torch.where."""
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, (bool, str)))
+    )
+
+
+def _is_tuple(node: ast.expr) -> bool:
+    """A tuple or a list, or one with more behind it."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _is_tuple(node.left) or _is_tuple(node.right)
+    return isinstance(node, (ast.Tuple, ast.List))
+
+
 def _is_no_tensor(node: ast.expr) -> bool:
     """A number, a text, a layer of the module's: torch.where takes none of them, or the branch only moves."""
     if isinstance(node, ast.UnaryOp):
@@ -136,14 +161,35 @@ def _does_more(node: ast.expr) -> bool:
         name = _name(part.func) if isinstance(part, ast.Call) else ""
         if (name.endswith("_") and not name.endswith("__")) or name in _MORE:
             return True
-    return False
+    return not _RESHAPES.isdisjoint(_outermost(node))
+
+
+def _outermost(node: ast.expr) -> Iterator[str]:
+    """The calls that give a value its shape, from the last one: x.abs().view(4) has view and abs. In `x * y.view(4)` it
+    is not for view alone to say, nor in `x.masked_fill(mask.view(4), 0)`."""
+    while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
+        if not isinstance(node, ast.Call):
+            if isinstance(node, ast.Subscript) and any(isinstance(part, ast.Slice) for part in ast.walk(node.slice)):
+                yield "narrow"
+            node = node.value
+            continue
+        yield _name(node.func)
+        called = node.func.value if isinstance(node.func, ast.Attribute) else None
+        of_a_module = called is None or _text(called) in ("torch", "F", "nn.functional", "torch.nn.functional")
+        if of_a_module and not node.args:
+            return
+        node = node.args[0] if of_a_module else called
 
 
 _MORE = frozenset(
     """
-    cat stack concat hstack vstack repeat expand pad unsqueeze squeeze flatten view reshape narrow split chunk float
-    half double bfloat16 long int bool to type rand randn randint rand_like randn_like normal bernoulli multinomial
-    dropout inv inverse cholesky solve""".split()
+    float half double bfloat16 long int bool to type rand randn randint rand_like randn_like normal bernoulli
+    multinomial dropout inv inverse cholesky solve""".split()
+)
+_RESHAPES = frozenset(
+    """
+    cat stack concat hstack vstack repeat expand pad unsqueeze squeeze flatten view reshape narrow split chunk transpose
+    permute to_padded_tensor to_dense to_sparse""".split()
 )
 
 
@@ -195,8 +241,8 @@ _BY_FORM: dict[str, str | Callable[[Site], str]] = {
     "ternary": _ternary,
     "for": ROUNDS,
     "while": "a fixed number of rounds, each kept with torch.where only while the condition holds",
-    "index": "compute all of them, and choose with torch.where, torch.gather or a one-hot product",
-    "filter": "keep all elements, and weigh with zero what the filter leaves out",
+    "index": "go through all of them, and choose each result, or the rows it is for, with torch.where or a mask",
+    "filter": FILTER,
     "and/or": "evaluate both sides before, and combine them with torch.where or the operators & and |",
     "Python's max": "torch.maximum, or a stacked tensor's amax: no comparison in Python",
     "Python's min": "torch.minimum, or a stacked tensor's amin: no comparison in Python",

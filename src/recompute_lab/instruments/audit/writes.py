@@ -56,6 +56,9 @@ class _Writes(ast.NodeVisitor):
         self.declared, self.bound = scan.declared, scan.bound
         # *args, **kwargs and an autograd function's ctx are made for this call.
         self.arguments = set(record.params) - set(record.packed) - {self.receiver, "ctx"}
+        if record.owner is not None and any(b.split(".")[-1] == "Function" for b in record.owner.outside_bases()):
+            self.arguments.discard(next(iter(record.params), None))  # ctx, by another name
+            self.receiver = None
         self.aliases: set[str] = set()
         # `cache = self.cache`: the name is what lasts, if it is never anything else.
         self.aliases = {name for name, value in scan.once.items() if self.is_part(value)}
@@ -206,10 +209,19 @@ class _Writes(ast.NodeVisitor):
         return None
 
     def write(self, node: ast.AST, form: str, subject: str) -> None:
+        if any(map(_forward_alone, self.guards)):
+            return
         guards = [ast.unparse(guard) for guard in self.guards[-5:]]
         self.found.append(
             Site(node, "lasting-write", form, None, guards, self.record, test=node, subject=subject)  # type: ignore
         )
+
+
+def _forward_alone(guard: ast.expr) -> bool:
+    """`not recomputing()`: what stands behind it is written in the forward alone (repairs.recomputation)."""
+    asked = guard.operand if isinstance(guard, ast.UnaryOp) and isinstance(guard.op, ast.Not) else None
+    func = getattr(asked, "func", None)
+    return "recomputing" in (getattr(func, "id", None), getattr(func, "attr", None))
 
 
 class _Scan(ast.NodeVisitor):

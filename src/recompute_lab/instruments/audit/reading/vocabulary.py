@@ -114,7 +114,7 @@ META_FUNCTIONS = frozenset(
     are_deterministic_algorithms_enabled get_float32_matmul_precision set_float32_matmul_precision promote_types
     result_type can_cast _check _check_is_size _check_value _check_index _assert _assert_async save
     is_deterministic_algorithms_warn_only_enabled Event Stream memory_format get_device_module
-    broadcast_shapes typename""".split()
+    broadcast_shapes typename _has_compatible_shallow_copy_type _use_cudnn_rnn_flatten_weight""".split()
 )
 
 # Parts of torch whose functions take and return tensors.
