@@ -41,7 +41,8 @@ class Finding:
         )
         set_(self, "confound", _text("confound", self.confound, "what moved the number, in a sentence"))
         set_(self, "steps", _lines("steps", self.steps, "how somebody else sees it again, line by line"))
-        set_(self, "notes", _lines("notes", self.notes, "what else a reader should know, line by line") if self.notes else ())
+        notes = _lines("notes", self.notes, "what else a reader should know, line by line") if self.notes else ()
+        set_(self, "notes", notes)
         set_(self, "before", _values("before", self.before))
         set_(self, "after", _values("after", self.after))
         if not self.found:
@@ -71,7 +72,7 @@ class Finding:
         not know what the number is once the confound is gone. Raises KeyError for a metric that is not there.
         """
         if not isinstance(agreement, Agreement):
-            raise TypeError(f"a finding is made of an Agreement, what run_twice returns; got {type(agreement).__name__}")
+            raise TypeError(f"give the Agreement that run_twice returned; got {type(agreement).__name__}")
         if metric not in agreement.metrics:
             raise KeyError(f"the result has {', '.join(agreement.metrics)}, and no {metric!r}")
         found = agreement.metrics[metric]
@@ -152,12 +153,14 @@ def _values(part: str, given) -> tuple:
     if part != "after" and getattr(given, "ndim", 0) == 1:  # the runs' values as an array or a tensor
         given = given.tolist()
     values = tuple(given) if isinstance(given, list | tuple) else (given,)
-    if not values or any(
-        value is None or value is ... or isinstance(value, Iterator) or isinstance(value, str) and not value.strip(" .…?")
-        for value in values
-    ):
+    if not values or any(map(_says_nothing, values)):
         raise ValueError(f"{part}: the numbers that the runs gave; got {given!r}")
     return values
+
+
+def _says_nothing(value) -> bool:
+    blank = isinstance(value, str) and not value.strip(" .…?")
+    return blank or value is None or value is ... or isinstance(value, Iterator)
 
 
 def _equal(values: tuple) -> bool:

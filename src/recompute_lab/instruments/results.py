@@ -126,8 +126,8 @@ def _collect(place: str, value, found: dict, skipped: dict, depth: int) -> None:
     elif isinstance(value, collections.abc.Coroutine):
         value.close()
         raise TypeError(
-            f"{place or 'the evaluation'} returned a coroutine, which nobody has awaited: give a function that runs it, "
-            "lambda *args: asyncio.run(evaluation(*args))"
+            f"{place or 'the evaluation'} returned a coroutine, which nobody has awaited: give a function that "
+            "runs it, lambda *args: asyncio.run(evaluation(*args))"
         )
     elif isinstance(value, collections.abc.Iterator):
         raise TypeError(
