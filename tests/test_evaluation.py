@@ -586,6 +586,7 @@ def test_what_is_made_anew_equals_itself_and_its_neighbour_does_not(value):
         assert not compared(entries(one)[0], entries(other)[0])[0].agrees
 
 
+@pytest.mark.filterwarnings("ignore:.*jit.script")
 def test_a_scripted_model_is_watched_and_put_back():
     net = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.BatchNorm1d(2)))
     found = run_twice(lambda net: (net(torch.arange(12.0).view(3, 4)), net.state_dict()["1.running_mean"])[1], net)
