@@ -1,6 +1,7 @@
 """An evaluation run twice: what is found, what is never accused, and that all is afterwards as it was."""
 
 import collections
+import decimal
 import functools
 import itertools
 import os
@@ -568,6 +569,44 @@ def test_a_value_equals_itself(value):
     assert all(metric.agrees for metric in compared(*both))
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda: decimal.Decimal("NaN"),
+        lambda: np.longdouble("nan"),
+        lambda: np.array(["nan", 1], dtype=np.longdouble),
+        lambda: np.array([(1, np.nan)], dtype=[("n", "i4"), ("x", "f4")]),
+        lambda: {float("nan"), 1.0},
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    ],
+)
+def test_what_is_made_anew_equals_itself_and_its_neighbour_does_not(value):
+    assert run_twice(value).agrees
+    for one, other in (({0.0}, {-0.0}), ({1}, {1.0}), (decimal.Decimal(1), decimal.Decimal("NaN"))):
+        assert not compared(entries(one)[0], entries(other)[0])[0].agrees
+
+
+@pytest.mark.filterwarnings("ignore:.*jit.script")
+def test_a_scripted_model_is_watched_and_put_back():
+    net = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.BatchNorm1d(2)))
+    found = run_twice(lambda net: (net(torch.arange(12.0).view(3, 4)), net.state_dict()["1.running_mean"])[1], net)
+    assert not found.agrees and found.reasons[0].proven and "running_mean" in found.reasons[0].name
+    assert not net.state_dict()["1.running_mean"].any()
+
+
+def test_the_switchs_own_variable_is_nothing_that_was_left_behind():
+    assert run_twice(lambda: float("PATH" in os.environ)).left == []
+
+
+def test_a_clock_is_not_to_be_sorted():
+    found = run_twice(lambda: {"t": time.perf_counter()})
+    assert "a clock" in found.reasons[0].name and found.reasons[0].repair == "leave it out of what is compared"
+
+
+async def _awaited():
+    return 1.0
+
+
 def _put():
     return torch.zeros(3).put_(torch.tensor([1]), torch.tensor([2.0]))
 
@@ -583,6 +622,7 @@ def _put():
         ((lambda: {"losses": map(float, "12")},), TypeError, "losses returned a map"),
         ((sum, iter([1, 2])), TypeError, "args[0] is an iterator (list_iterator), which the first run uses up"),
         ((lambda x: 1,), TypeError, "cannot be called with these arguments: missing a required argument: 'x'"),
+        ((_awaited,), TypeError, "returned a coroutine, which nobody has awaited"),
         ((_put,), RuntimeError, "torch has no deterministic implementation of put_, so the check cannot be made"),
     ],
 )
@@ -597,6 +637,14 @@ def test_bad_numbers_and_names_of_our_own_get_a_sentence():
     for times in (1, 0, True, 2.5):
         with pytest.raises(ValueError, match="one run agrees with itself"):
             run_twice(lambda: 1, times=times)
+    for own, kind, told in (
+        ({"model": "resnet"}, TypeError, "model is the module to watch; got str"),
+        ({"deterministic": "no"}, TypeError, "deterministic is True or False; got 'no'"),
+        ({"samples": 2.5}, TypeError, "samples is how many there are"),
+        ({"samples": -1}, ValueError, "samples is how many there are"),
+    ):
+        with pytest.raises(kind, match=told):
+            run_twice(lambda: 1, **own)
     with pytest.raises(TypeError, match=r"model is run_twice's own; give functools.partial\(evaluation, model=...\)"):
         run_twice(lambda x, model: 1, X, model=made())
     assert run_twice(functools.partial(lambda x, model: model(x).sum(), model=made()), X).agrees
@@ -633,6 +681,7 @@ def test_nothing_found_is_a_finding():
         ({"before": [0.5]}, "before: give what two runs or more gave"),
         ({"before": [0.5, 0.5]}, "Finding.nothing"),
         ({"after": None}, "after: the numbers that the runs gave"),
+        ({"after": " "}, "after: the numbers that the runs gave"),
         ({"after": [0.5, 0.6]}, "so the confound is not gone"),
     ],
 )
@@ -657,3 +706,22 @@ def test_a_finding_is_filled_from_an_agreement():
     with pytest.raises(KeyError, match="the result has sum, and no 'loss'"):
         Finding.of(found, "loss")
     assert not Finding.of(run_twice(scored, net, X, Y), "accuracy").found
+
+
+def test_a_finding_takes_no_reason_that_was_not_found_and_says_what_is_suspected():
+    calls = itertools.count()
+    found = run_twice(lambda: next(calls))
+    with pytest.raises(ValueError, match="confound: the check has not found it"):
+        Finding.of(found, "result", STEPS, after=0)
+    assert Finding.of(found, "result", STEPS, "a counter", after=0).confound == "a counter"
+    suspected = Finding.of(run_twice(lambda: {"t": time.perf_counter()}), "t", STEPS, after=0.0)
+    assert suspected.confound.startswith("suspected: a clock")
+    with pytest.raises(TypeError, match="give the Agreement that run_twice returned; got dict"):
+        Finding.of({"result": 1}, "result", STEPS)
+    assert Finding.of(run_twice(lambda: 1.0), "result", STEPS, notes=["by hand"]).notes == ("by hand",)
+
+
+def test_a_finding_shows_as_markdown_whatever_is_in_it():
+    told = str(Finding("a|`b<c>`", "<lambda> draws,\ntwice", STEPS, np.array([0.5, 0.25]), after="x\ny"))
+    assert told.splitlines()[0] == "### a|`b<c>`" and "**Confound**: \\<lambda> draws, twice" in told
+    assert "**With it**: 0.5, 0.25" in told and "**Without it**: x y" in told

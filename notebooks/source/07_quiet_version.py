@@ -32,7 +32,7 @@
 # `torch.use_deterministic_algorithms(True)`, here *the switch*, makes torch compute each operator in the same way in every run, or
 # refuse. A *race*: several threads add into one place, in an order that nobody fixes, so that last bits differ. A *confound* is what
 # moves a metric and is not what it is meant to measure. A *harness* is the code around an evaluation. A *generator* is one of torch's
-# `torch.Generator`, a random stream of somebody's own. An *ulp* (unit in the last place) is the step from one float32 to the next.
+# `torch.Generator`, a random stream of somebody's own. An *ulp* (unit in the last place) is the step from one floating-point number to the next.
 
 # %% tags=["nbval-ignore-output"]
 import platform
@@ -66,9 +66,9 @@ print("ready")
 # `index_put`, as in any model of sets, graphs or events; with two threads, its additions race. It is evaluated on the 899 other digits.
 #
 # Three evaluations, each of a kind that you will find in your own code. A *threshold*: accuracy on the digits of which the model is
-# confident, the level having been chosen once so that 85 in 100 reach it. An *early exit*: the scale of the logits is fitted until the
-# loss falls no more; then the calibration error is taken. A *filter*: only digits with valid probabilities count, those that sum up to
-# no more than one.
+# confident, the level having been chosen once so that 85 in 100 reach it (a quantile). An *early exit*: one factor for all scores is fitted
+# until the loss falls no more; then the calibration error is taken: how far confidence is from accuracy. A *filter*: only digits with valid
+# probabilities count, those that sum up to no more than one.
 #
 # **Predict.** Each runs 40 times, on the same weights and the same digits, with two threads. Which of the three numbers moves? By how
 # much: in the seventh digit, in the fourth, in the second? What does Python say about it?
@@ -102,8 +102,8 @@ for name, (_, fixed) in runs.items():
     print(f"{name:<11} with the switch, different results: {len(set(map(str, fixed)))}")
 
 # %% [markdown]
-# With one thread all is equal. With two, where we measured (hundreds of runs, a machine with two cores): the filter's accuracy wanders over
-# one percentage point, 0.927 to 0.944, and two runs in a row differ in two thirds of the cases or more: some 700 of the 899 digits are
+# With one thread all is equal. With two, where we measured (hundreds of runs, a machine with two cores): the filter's accuracy wanders
+# between 0.927 and 0.944, and two runs in a row differ in two thirds of the cases or more: some 700 of the 899 digits are
 # counted, and not the same ones. The threshold's number jumps between two values, as one digit is in or out. The early exit leaves after 36
 # to 42 steps; the calibration error that it ends with moves in its fifth digit, now and then in the second. And nobody says a word. (The
 # accuracy on *all* digits is the same in every run: what moves is not what the model knows, but whom the harness counts.)
@@ -124,21 +124,24 @@ for metric in found.differing:
 # In a segment it is the crash of lesson 01: a recomputed tensor has other metadata, since other rows were kept. In an evaluation it is
 # a number in a table.
 #
-# Why do these values sit at their thresholds? (Lesson 02.) Probabilities are *made* to sum up to one, and come out at one, give or take
-# an ulp or two. A quantile *is* one of the values, and that one meets itself again. A loss that has stopped falling is compared with
-# itself. And an `argmax`, which is a branch as well? **Predict**, for each: how many of its values lie within 8 ulps of being decided
-# otherwise?
+# How near to their thresholds do the values lie? (Lesson 02.) The filter's and the threshold's have 899 each, the early exit one for each
+# step. And an `argmax`, which is a branch as well? **Predict**, for each: how many of its values lie within 8 ulps of being decided
+# otherwise? And why these?
 
 # %%
 distances = lesson.distances()
-message = "The filter has all its values at the threshold, the quantile one, the loss its last."
-show(draw.around({name: distances[name] for name in shown}), message)
 near = {name: sum(abs(d) <= 8 for d in values) for name, values in distances.items()}
+message = f"Within 8 ulps: the filter {near['filter']}, the threshold {near['threshold']}, the early exit its last."
+show(draw.around({name: distances[name] for name in shown}), message)
 for name in ("filter", "threshold", "class"):
     print(f"{name:<11} {near[name]} of {len(distances[name])} within 8 ulps")
 print(f"{'early exit':<11} some within 8 ulps: {near['early exit'] > 0}")
 
 # %% [markdown]
+# Probabilities are *made* to sum up to one, and come out at one, give or take a few ulps. The threshold's level is a quantile, which *is* one
+# of the values, and that one meets itself again. A loss that has stopped falling is compared with itself. But nothing makes the two highest
+# scores of a digit equal.
+#
 # ## 2 · The blunt check
 #
 # Run the evaluation twice, same weights, same inputs, under deterministic algorithms, and demand equality in every bit. No tolerance: what
@@ -146,9 +149,9 @@ print(f"{'early exit':<11} some within 8 ulps: {near['early exit'] > 0}")
 # Python's) back before each run, sets the switch (and cuBLAS's workspace, without which some products raise on a GPU), and compares all
 # that comes back. *Nothing else* is put back between the runs, as nothing is when you evaluate again. Afterwards all is as it was.
 #
-# Why the switch? Try it without. Here are seven evaluations: the three, one that returns the *mean loss* and has no branch at all, and
-# three whose fault has nothing to do with rounding. (Races are staged, one thread, so the table is the same on every machine; a staged
-# race moves last bits from run to run, unless the switch is on.)
+# Why the switch? Try it without. Here are seven evaluations: the three, one that returns the *mean loss* and decides nothing by it, and
+# three more, whose code follows. (Races are staged, with one thread, so the table is the same on every machine: last bits move as in
+# section 1, and the switch does to them what it did there.)
 #
 # **Predict** both columns.
 
@@ -169,7 +172,8 @@ for name, found in table.items():
 # %% [markdown]
 # Without the switch all seven disagree, and so the check says nothing. The mean loss is as it should be: a sum whose last bits depend on an
 # order. That a branch stands in an evaluation does not follow from a disagreement, and not even that anything is wrong. **With the switch,
-# what disagrees has a reason that can be found**: something that is no function of weights and inputs.
+# what disagrees is no function of weights and inputs** (or runs a kernel that torch's switch does not govern), and its reason can be
+# looked for.
 #
 # How much a number moved does say something. Last bits are rounding; a jump takes a branch (or an `argmax`) to make it:
 

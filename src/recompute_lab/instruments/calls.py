@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from recompute_lab.instruments.agreement import Agreement
-from recompute_lab.instruments.determinism import without_implementation
+from recompute_lab.instruments.determinism import WORKSPACE, without_implementation
 from recompute_lab.instruments.narrowing import Log, logged
 from recompute_lab.instruments.results import compared, entries
 from recompute_lab.instruments.state import Snapshot, same_bits
@@ -76,6 +76,8 @@ class Call:
         """
         groups: dict[tuple, list[str]] = {}
         for name, kind in self.start.changed({stream.name for stream, _ in self.streams}).items():
+            if name == f"os.environ.{WORKSPACE}":  # the switch's own, where code can reach the environment
+                continue
             groups.setdefault(group_of(name, kind), []).append(name)
         return groups
 

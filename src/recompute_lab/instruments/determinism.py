@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 import torch.utils.deterministic
 
-_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 _FIXED = (":4096:8", ":16:8")  # the two settings with which cuBLAS adds up in a fixed order, by NVIDIA's documentation
 
 
@@ -29,8 +29,8 @@ def switched(on: bool) -> Iterator[Callable[[], None]]:
         if on:
             torch.utils.deterministic.fill_uninitialized_memory = True
             torch.backends.cudnn.benchmark = False
-            if os.environ.get(_WORKSPACE) not in _FIXED:
-                os.environ[_WORKSPACE] = _FIXED[0]
+            if os.environ.get(WORKSPACE) not in _FIXED:
+                os.environ[WORKSPACE] = _FIXED[0]
 
     try:
         switch()
@@ -47,7 +47,7 @@ def without_implementation(error: BaseException) -> str:
     told = str(error)
     if isinstance(error, RuntimeError) and "does not have a deterministic implementation" in told:
         return told.partition(" does not have")[0].strip().splitlines()[-1]
-    if isinstance(error, RuntimeError) and _WORKSPACE in told:
+    if isinstance(error, RuntimeError) and WORKSPACE in told:
         return "a product by cuBLAS"
     return ""
 

@@ -37,10 +37,12 @@ def run_twice(
     module among the arguments, is watched for the first row of its outputs that differs. `samples` is the number of
     samples, or their names in order: then a row of that length alone counts as one value per sample. What the
     evaluation raises passes through. Raises RuntimeError for an operator that torch cannot compute deterministically,
-    TypeError for what is no evaluation or returns nothing that can be compared, ValueError for fewer than two runs.
+    TypeError for what is no evaluation, returns nothing that can be compared, or is no `model`, `samples` or
+    `deterministic`; ValueError for fewer than two runs, or samples fewer than none.
     With arguments of the names above, give a `functools.partial`.
     """
     _must_fit(evaluation, args, kwargs, times)
+    _must_be_ours(model, samples, deterministic)
     watched = model if model is not None else _module_in(evaluation, *args, *kwargs.values())
     if torch.cuda.is_available():
         torch.cuda.init()  # else its streams would begin with the first run, and could not be taken back
@@ -87,6 +89,21 @@ def _must_fit(evaluation: Callable, args: tuple, kwargs: dict, times: int) -> No
         own = [name for name in _OWN if f"'{name}'" in str(error)]
         hint = f": {own[0]} is run_twice's own; give functools.partial(evaluation, {own[0]}=...)" if own else ""
         raise TypeError(f"the evaluation cannot be called with these arguments: {error}{hint}") from None
+
+
+def _must_be_ours(model, samples, deterministic) -> None:
+    """Raises the error that says which of `run_twice`'s own arguments is of no use to it."""
+    hint = "run_twice's own; an evaluation's argument of that name is given with functools.partial"
+    if model is not None and not isinstance(model, nn.Module):
+        raise TypeError(f"model is the module to watch; got {type(model).__name__} (this model is {hint})")
+    if not isinstance(deterministic, bool):
+        raise TypeError(f"deterministic is True or False; got {deterministic!r} (it is {hint})")
+    if samples is None:
+        return
+    if isinstance(samples, bool) or not (isinstance(samples, int) or hasattr(samples, "__getitem__")):
+        raise TypeError(f"samples is how many there are, or a list of their names; got {type(samples).__name__}")
+    if isinstance(samples, int) and samples < 0:
+        raise ValueError(f"samples is how many there are, or a list of their names; got {samples}")
 
 
 def _module_in(*values) -> nn.Module | None:

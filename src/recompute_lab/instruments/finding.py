@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from recompute_lab.instruments.agreement import Agreement
 from recompute_lab.instruments.results import Metric, compared
 
 NOTHING = "nothing found"
+_UNKNOWN = ("not found", "nothing that can be reached")  # what an agreement calls a reason that it has not
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Finding:
         )
         set_(self, "confound", _text("confound", self.confound, "what moved the number, in a sentence"))
         set_(self, "steps", _lines("steps", self.steps, "how somebody else sees it again, line by line"))
-        set_(self, "notes", _lines("notes", self.notes, "") if self.notes else ())
+        notes = _lines("notes", self.notes, "what else a reader should know, line by line") if self.notes else ()
+        set_(self, "notes", notes)
         set_(self, "before", _values("before", self.before))
         set_(self, "after", _values("after", self.after))
         if not self.found:
@@ -69,17 +71,23 @@ class Finding:
         Where the metric agrees, that nothing was found. Where it does not, `after` has to be given: the agreement does
         not know what the number is once the confound is gone. Raises KeyError for a metric that is not there.
         """
+        if not isinstance(agreement, Agreement):
+            raise TypeError(f"give the Agreement that run_twice returned; got {type(agreement).__name__}")
         if metric not in agreement.metrics:
             raise KeyError(f"the result has {', '.join(agreement.metrics)}, and no {metric!r}")
         found = agreement.metrics[metric]
         steps = (*([steps] if isinstance(steps, str) else steps), _how(agreement))
         if found.agrees:
-            return cls.nothing(metric, steps, [found.first] * agreement.times)
+            return cls.nothing(metric, steps, [found.first] * agreement.times, notes=more.get("notes", ()))
         if after is None:
             raise ValueError("after: the agreement does not know it. Take the confound away, and run again")
         named = [reason for reason in agreement.reasons if metric in reason.moves]
-        reason = next(iter(named or agreement.reasons), None)
-        confound = confound or (f"{reason.name}: {reason.told}" if reason else "")
+        known = [reason for reason in named or agreement.reasons if reason.name not in _UNKNOWN]
+        reason = next(iter(known), None)
+        if not confound and reason is None:
+            raise ValueError("confound: the check has not found it. Find out what moves the number, and say it here")
+        sure = "" if reason is None or reason.proven else "suspected: "
+        confound = confound or f"{sure}{reason.name}: {reason.told}"
         more.setdefault("where", (reason.where if reason else "") or agreement.where)
         return cls(metric, confound, steps, [found.first, found.second], after, **more)
 
@@ -95,24 +103,30 @@ class Finding:
         """The finding as it stands in a report."""
         if not self.found:
             rows = [
-                f"### {self.metric}: {NOTHING}",
+                f"### {_markdown(self.metric)}: {NOTHING}",
                 "",
                 f"**Value**, in {len(self.before)} runs: {_brief(self.after[0], 4)}",
             ]
         else:
-            where = f" ({self.where})" if self.where else ""
-            rows = [f"### {self.metric}", "", f"**Confound**: {self.confound}{where}", ""]
+            where = f" ({_markdown(str(self.where))})" if self.where else ""
+            rows = [f"### {_markdown(self.metric)}", "", f"**Confound**: {_markdown(self.confound)}{where}", ""]
             digits = _digits(self.before)
             with_it = ", ".join(_brief(value, digits) for value in self.before)
             rows += [f"**With it**: {with_it}", "", f"**Without it**: {_brief(self.after[0], digits)}"]
-        rows += ["", "**Steps**", "", *(f"{i}. {step}" for i, step in enumerate(self.steps, 1))]
-        return "\n".join(rows + (["", *(f"- {note}" for note in self.notes)] if self.notes else []))
+        rows += ["", "**Steps**", "", *(f"{i}. {_markdown(step)}" for i, step in enumerate(self.steps, 1))]
+        return "\n".join(rows + (["", *(f"- {_markdown(note)}" for note in self.notes)] if self.notes else []))
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
 
     def __str__(self) -> str:
         return self.to_markdown()
+
+
+def _markdown(text: str) -> str:
+    """`text`, in which a name such as <lambda> is read, and not taken for HTML; code between backticks stays."""
+    parts = text.split("`")
+    return "`".join(part.replace("<", "\\<") if i % 2 == 0 else part for i, part in enumerate(parts))
 
 
 def _how(agreement: Agreement) -> str:
@@ -136,10 +150,17 @@ def _lines(part: str, given, meaning: str) -> tuple[str, ...]:
 
 def _values(part: str, given) -> tuple:
     """What runs gave, one value each; a tuple also of a single one."""
+    if part != "after" and getattr(given, "ndim", 0) == 1:  # the runs' values as an array or a tensor
+        given = given.tolist()
     values = tuple(given) if isinstance(given, list | tuple) else (given,)
-    if not values or any(value is None or value is ... for value in values):
+    if not values or any(map(_says_nothing, values)):
         raise ValueError(f"{part}: the numbers that the runs gave; got {given!r}")
     return values
+
+
+def _says_nothing(value) -> bool:
+    blank = isinstance(value, str) and not value.strip(" .…?")
+    return blank or value is None or value is ... or isinstance(value, Iterator)
 
 
 def _equal(values: tuple) -> bool:
@@ -148,8 +169,8 @@ def _equal(values: tuple) -> bool:
 
 def _digits(values: tuple) -> int:
     """As many as it takes to tell the values apart, and four at least."""
-    apart = (d for d in range(4, 17) if len({_brief(value, d) for value in values}) > 1)
-    return next(apart, 17) if not _equal(values) else 4
+    apart = (d for d in range(4, 18) if len({_brief(value, d) for value in values}) > 1)
+    return next(apart, 4)
 
 
 def _brief(value, digits: int) -> str:
@@ -157,4 +178,6 @@ def _brief(value, digits: int) -> str:
         value = value.item()
     if isinstance(value, float):
         return f"{value:.{digits}g}"
-    return str(value) if isinstance(value, numbers.Number | str) else str(Metric("", value, value, True)).strip()
+    if isinstance(value, str):
+        return " ".join(value.split())
+    return str(value) if isinstance(value, numbers.Number) else str(Metric("", value, value, True)).strip()

@@ -65,7 +65,8 @@ def logged(model: nn.Module | None) -> Iterator[Log]:
             with torch._C.DisableTorchFunction():
                 log.outputs.append(tensors[0].detach().cpu().clone())
 
-    hook = model.register_forward_hook(keep) if model is not None else None
+    hooked = model is not None and not isinstance(model, torch.jit.ScriptModule)  # which takes no hooks
+    hook = model.register_forward_hook(keep) if hooked else None
     try:
         with _Logger(log):
             yield log

@@ -144,7 +144,7 @@ class Holder:
     def members(self) -> dict[str, object]:
         """What the mapping holds now, `ABSENT` where one of `names` is missing."""
         if self.names is None:
-            return dict(self.mapping) if isinstance(self.mapping, dict) else self.mapping.copy()
+            return dict(self.mapping) if isinstance(self.mapping, dict) else dict(self.mapping.items())
         return {name: self.mapping.get(name, ABSENT) for name in self.names}
 
     def label(self, name: str) -> str:

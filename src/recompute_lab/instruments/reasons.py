@@ -73,7 +73,7 @@ def _told(group: tuple) -> tuple[str, str]:
 def _not_to_be_put_back(call: Call, moved: tuple[str, ...]) -> list[Reason]:
     """Runs from one state differ: what the code names that nobody can put back."""
     found = [
-        Reason(_FREE, name, "nobody can put it back", where=where, moves=moved, repair="sort it, or seed it")
+        Reason(_FREE, name, "nobody can put it back", where=where, moves=moved, repair=_repair(name))
         for name, where in unseeded(call.evaluation, call.args, call.kwargs)
     ]
     alone = "also runs that begin alike differ: it is out of reach, or a race that obeys no switch"
@@ -81,6 +81,14 @@ def _not_to_be_put_back(call: Call, moved: tuple[str, ...]) -> list[Reason]:
 
 
 _FREE = "not to be put back"
+
+
+def _repair(name: str) -> str:
+    if name.startswith("a clock"):
+        return "leave it out of what is compared"
+    if name.startswith("a file"):
+        return "read it once, before, and hand over what it holds"
+    return "sort it, or seed it"
 
 
 def _first_sample(result: Agreement, log: Log, other: Log, call: Call, samples) -> int | str | None:

@@ -113,7 +113,9 @@ def brief(value) -> str:
 def _collect(place: str, value, found: dict, skipped: dict, depth: int) -> None:
     """Enter the value at `place` ("" is the whole result), and what is in it, into `found` or `skipped`."""
     numpy, name = sys.modules.get("numpy"), place or WHOLE
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) and value.is_nested:
+        _collect(place, list(value.detach().unbind()), found, skipped, depth + 1)
+    elif isinstance(value, torch.Tensor):
         found[name] = value.detach().clone()
     elif numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
         _collect_array(place, value, found, skipped, depth)
@@ -121,6 +123,12 @@ def _collect(place: str, value, found: dict, skipped: dict, depth: int) -> None:
         found[name] = value
     elif isinstance(value, set | frozenset) and all(isinstance(member, _PLAIN) for member in value):
         found[name] = frozenset(value)
+    elif isinstance(value, collections.abc.Coroutine):
+        value.close()
+        raise TypeError(
+            f"{place or 'the evaluation'} returned a coroutine, which nobody has awaited: give a function that "
+            "runs it, lambda *args: asyncio.run(evaluation(*args))"
+        )
     elif isinstance(value, collections.abc.Iterator):
         raise TypeError(
             f"{place or 'the evaluation'} returned a {type(value).__name__}, which computes when it is read, and can "
@@ -249,7 +257,17 @@ def _same(a, b) -> bool:
         return struct.pack("d", a) == struct.pack("d", b)
     if isinstance(a, complex) and isinstance(b, complex):
         return _same(a.real, b.real) and _same(a.imag, b.imag)
+    if isinstance(a, tuple) and isinstance(b, tuple):  # a record
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, frozenset) and isinstance(b, frozenset):  # also one with a NaN, which equals no other
+        return sorted(map(repr, a)) == sorted(map(repr, b))
+    if type(a) is type(b) and _is_nan(a) and _is_nan(b):  # a Decimal's, a long double's, a date's
+        return repr(a) == repr(b)
     return bool(a == b)
+
+
+def _is_nan(value) -> bool:
+    return isinstance(value, numbers.Number) and not value == value
 
 
 def _close(a, b) -> bool:

@@ -435,7 +435,10 @@ def _each(*looks: Callable[[], object]) -> tuple:
 
 
 def _binding(mapping, name: str):
-    value = mapping.get(name, ABSENT)
+    if hasattr(mapping, "get"):
+        value = mapping.get(name, ABSENT)
+    else:  # a scripted module's
+        value = mapping[name] if name in mapping else ABSENT
     return repr(value) if isinstance(value, SCALARS) else (id(value), len(value) if isinstance(value, list) else 0)
 
 

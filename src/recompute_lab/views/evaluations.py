@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from recompute_lab.views.style import BLUE, GREY, INK, VERMILLION, figure, styled
@@ -43,11 +44,11 @@ def around(panels: Mapping[str, Sequence[int]], reach: int = 12) -> Figure:
     """One panel for each test: how many values lie at which distance from its threshold, in units in the last place.
 
     Distances beyond `reach` are counted at the sides, in words. The bars at most 8 from the threshold are hatched:
-    there rounding decides. Raises ValueError where there is nothing to show.
+    there rounding can decide. Raises ValueError where there is nothing to show.
     """
     if not panels or not all(len(distances) for distances in panels.values()):
         raise ValueError("a panel shows distances; there is none")
-    made, axes = figure(8.4, 2.7, ncols=len(panels), squeeze=False)
+    made, axes = figure(8.4, 3.0, ncols=len(panels), squeeze=False)
     for panel, (title, distances) in zip(axes[0], panels.items(), strict=True):
         counts = Counter(distance for distance in distances if abs(distance) <= reach)
         for distance, number in counts.items():
@@ -65,5 +66,8 @@ def around(panels: Mapping[str, Sequence[int]], reach: int = 12) -> Figure:
         panel.set_title(title, fontsize=10)
         panel.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes[0][0].set_ylabel("values")
+    hatched = Patch(facecolor=VERMILLION, hatch="////", edgecolor="white", label="within 8: rounding can decide")
+    farther = Patch(facecolor=GREY, edgecolor="white", label="farther")
+    made.legend(handles=[hatched, farther], ncols=2, loc="outside upper left", fontsize=9)
     made.supxlabel("distance from the threshold, in units in the last place (ulps)", fontsize=10)
     return made
