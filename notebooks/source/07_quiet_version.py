@@ -131,7 +131,7 @@ for metric in found.differing:
 # %%
 distances = lesson.distances()
 near = {name: sum(abs(d) <= 8 for d in values) for name, values in distances.items()}
-message = "Within 8 ulps: {filter} of the filter's, {threshold} of the threshold's.".format(**near)
+message = "Within 8 ulps: {filter} of the filter, {threshold} of the threshold.".format(**near)
 show(draw.around({name: distances[name] for name in shown}), message)
 for name in ("filter", "threshold", "class"):
     print(f"{name:<11} {near[name]} of {len(distances[name])} within 8 ulps")
