@@ -96,20 +96,26 @@ def test_the_ends_of_the_scales(stream, implementation, setting, p, layers):
         assert 0.1 < case.differ < 0.27  # 2 p (1 - p) = 0.18
 
 
-SEEN: list[torch.Tensor] = []  # a global: an attribute of the draw would be put back after each run
+def collecting():
+    """A generator that keeps what it is sent: a list that the draw could reach would be put back after each run."""
+    seen: list[torch.Tensor] = []
+    while True:
+        sent = yield seen
+        seen.append(sent)
 
 
 @pytest.mark.parametrize("stream", DRAWS)
 def test_the_masks_shown_are_those_that_the_gradients_come_from(stream, monkeypatch):
+    log = collecting()
+    seen = next(log)
+
     class Seen(DRAWS[stream]):
         def __call__(self, shape):
-            SEEN.append(super().__call__(shape))
-            return SEEN[-1]
+            return log.send(super().__call__(shape))[-1]
 
     monkeypatch.setitem(DRAWS, stream, Seen)
-    SEEN.clear()
     case = measure(stream, "reentrant", False, layers=2)
-    shown_forward, shown_again, plain, forward, recomputation = SEEN[::2]  # the first layer's
+    shown_forward, shown_again, plain, forward, recomputation = seen[::2]  # the first layer's
     assert shown_forward is case.forward and shown_again is case.recomputation
     assert same_bits(case.forward, plain) and same_bits(case.forward, forward)
     assert same_bits(case.recomputation, recomputation)
