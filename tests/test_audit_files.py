@@ -306,6 +306,12 @@ def test_a_closure_and_a_subclass_are_followed(tmp_path):
     assert verdicts(tmp_path / "two")["Block.forward"] == "direct"
 
 
+def test_a_function_of_the_files_own_that_is_called_checkpoint_is_no_checkpoint(tmp_path):
+    saved = "from .block import Block\n\ndef checkpoint(model, path):\n    ...\n\ncheckpoint(Block(), 'here')\n"
+    write(tmp_path, pkg____init__="", pkg__block=BLOCK, pkg__train="import torch\n" + saved)
+    assert set(verdicts(tmp_path).values()) == {"not seen"}
+
+
 def test_checkpointed_only_keeps_what_a_checkpoint_is_seen_to_run(tmp_path):
     net = (
         "import torch.nn as nn\nfrom torch.utils.checkpoint import checkpoint\nfrom .block import Block\n\n"

@@ -1,6 +1,5 @@
 """The audit never raises and never runs long: on any text, on programs made at random, on the standard library."""
 
-import ast
 import os
 import random
 import subprocess
@@ -125,12 +124,7 @@ _PROGRAMS = st.lists(st.recursive(_SIMPLE, _blocks, max_leaves=10), max_size=5).
 @given(_PROGRAMS)
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 def test_any_program(program):
-    text = HEAD + program
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        pass
-    audited(text)
+    audited(HEAD + program)
 
 
 # What grows: the time for twice as much is about twice the time, so that none of these is anywhere near the limit.

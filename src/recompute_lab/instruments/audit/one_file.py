@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from recompute_lab.instruments.audit.checkpoints import Links, links
 from recompute_lab.instruments.audit.finding import RULES, Finding
-from recompute_lab.instruments.audit.guards import plainly
 from recompute_lab.instruments.audit.outcome import decides
 from recompute_lab.instruments.audit.reading.module import Module
 from recompute_lab.instruments.audit.reading.records import Site
@@ -122,7 +121,7 @@ def _finding(site: Site, lines: list[str], path: str, source: Source) -> Finding
         rule=site.rule,
         decides=what,
         checkpoint="not seen",
-        guard=" and ".join(_bracketed(plainly(g)) for g in dict.fromkeys(site.guards)) or None,
+        guard=" and ".join(_bracketed(g) for g in dict.fromkeys(site.guards)) or None,
         suggestion=suggestion(site, what),
         message=_message(site, what, read_line, line),
         end_line=last,

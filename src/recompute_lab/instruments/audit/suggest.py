@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from recompute_lab.instruments.audit.guards import plainly
+from recompute_lab.instruments.audit.reading.guards import plain
 from recompute_lab.instruments.audit.reading.records import Site
 from recompute_lab.instruments.audit.reading.vocabulary import MASKS
 
@@ -83,7 +83,7 @@ def _where(site: Site, first: ast.expr | str, second: ast.expr | str) -> str:
     if condition == _CONDITION:
         said += ", the condition kept as a tensor"
     if isinstance(site.test, ast.BoolOp) and site.guards:
-        said += f"; {plainly(site.guards[-1])} stays an if around it"
+        said += f"; {site.guards[-1]} stays an if around it"
     if any(map(_may_overflow, arms)):
         said += "; where an arm that is not chosen may be inf or NaN, make its argument safe first: its gradient is NaN"
     return said
@@ -93,7 +93,7 @@ def _condition(site: Site) -> str:
     """The tensor in the condition, where the condition shows it; what settles it before stays an if."""
     test = site.test
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        left = [part for part in test.values if _text(part) not in site.guards]
+        left = [part for part in test.values if _text(plain(part)) not in site.guards]
         test = left[0] if len(left) == 1 else test
     if isinstance(test, ast.Call) and _name(test.func) == "bool" and test.args:
         test = test.args[0]

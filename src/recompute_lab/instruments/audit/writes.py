@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 
 from recompute_lab.instruments.audit.reading.expressions import none_test
+from recompute_lab.instruments.audit.reading.guards import plain
 from recompute_lab.instruments.audit.reading.kinds import ITEMS, LAYER, MAPPING, TENSOR_KIND, UNKNOWN_KIND
 from recompute_lab.instruments.audit.reading.module import Module
 from recompute_lab.instruments.audit.reading.records import ClassRecord, FunctionRecord, Site
@@ -211,10 +212,8 @@ class _Writes(ast.NodeVisitor):
     def write(self, node: ast.AST, form: str, subject: str) -> None:
         if any(map(_forward_alone, self.guards)):
             return
-        guards = [ast.unparse(guard) for guard in self.guards[-5:]]
-        self.found.append(
-            Site(node, "lasting-write", form, None, guards, self.record, test=node, subject=subject)  # type: ignore
-        )
+        guards = [ast.unparse(plain(guard)) for guard in self.guards[-5:]]
+        self.found.append(Site(node, "lasting-write", form, None, guards, self.record, test=node, subject=subject))
 
 
 def _forward_alone(guard: ast.expr) -> bool:

@@ -272,10 +272,10 @@ def _effects(found: dict[str, _Tried]) -> list[str]:
             text = str(kind) if kind.kind != "other" else f"raises {type(result.raised).__name__}"
             said.append(f"{name}: {text}")
         elif tried.verdict == SILENT:
-            found = [f"no gradient for {len(result.missing)}: {', '.join(result.missing[:2])}"] * bool(result.missing)
+            parts = [f"no gradient for {len(result.missing)}: {', '.join(result.missing[:2])}"] * bool(result.missing)
             if result.worst or not result.missing:
-                found.append(f"gradients off by up to {result.worst:.1e} of their size")
-            said.append(f"{name}: {'; '.join(found)}")
+                parts.append(f"gradients off by up to {result.worst:.1e} of their size")
+            said.append(f"{name}: {'; '.join(parts)}")
         elif tried.verdict == SIDE_EFFECT:
             said.append(f"{name}: gradients right; differs: {', '.join(result.changed[:3])}")
     return said

@@ -59,9 +59,9 @@ class Calls(Expressions):
                 return self.call_value(node, self.module.imported(f"{base.parts}.{func.attr}"))
             return self.method(node, base, func.attr)
         if isinstance(func, ast.Name):
-            if func.id in words.CHECKPOINTS:
-                return self.checkpointed(node)
             known = self.look_up(func.id)
+            if func.id in words.CHECKPOINTS and (known is None or known.kind != FUNCTION):
+                return self.checkpointed(node)  # else the file's own, which may save a model to a disk
             if known is None:
                 builtin = _BUILTINS.get(func.id)
                 return builtin(self, node) if builtin else self.call_unknown(node)
@@ -93,7 +93,7 @@ class Calls(Expressions):
                 value = values[number]
         if value is None:
             return UNKNOWN
-        self.module.runs_twice(value, self.record)
+        self.module.runs_twice(value)
         if value.kind == FUNCTION:
             return self.module.returned(value.parts, self, node.args[1:], values[1 : len(node.args)])
         return TENSOR if value.kind == LAYER else UNKNOWN

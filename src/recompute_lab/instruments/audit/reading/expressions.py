@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 
 from recompute_lab.instruments.audit.reading import vocabulary as words
+from recompute_lab.instruments.audit.reading.guards import plain
 from recompute_lab.instruments.audit.reading.kinds import (
     ANY_KEY,
     CLASS,
@@ -57,7 +58,7 @@ class Expressions:
 
     def site(self, node: ast.AST, form: str, origin: ast.AST | None, guards=(), arms=(), test=None, suspected=False):
         around = [condition for condition in self.conditions[-_GUARDS:] if not _is_presence(condition)]
-        guards = [ast.unparse(_settled(guard)) for guard in (*around, *guards)]
+        guards = [ast.unparse(plain(guard)) for guard in (*around, *guards)]
         self.record.sites[node] = Site(
             node, "tensor-branch", form, origin, guards, self.record, arms, test, suspected=suspected
         )
@@ -545,15 +546,6 @@ def _is_presence(node: ast.expr) -> bool:
             isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "hasattr")
         )
     )
-
-
-def _settled(node: ast.expr) -> ast.expr:
-    """Without a double negation."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        inner = node.operand
-        if isinstance(inner, ast.UnaryOp) and isinstance(inner.op, ast.Not):
-            return _settled(inner.operand)
-    return node
 
 
 def traces(node: ast.expr) -> bool:

@@ -328,13 +328,13 @@ class Module:
         base = self.dotted.split(".")[:-level] if self.dotted else []
         return ".".join([*base, *([module] if module else [])])
 
-    def runs_twice(self, value: Value, by: FunctionRecord) -> None:
+    def runs_twice(self, value: Value) -> None:
         """This value is given to a checkpoint."""
         if value.kind in (FUNCTION, INSTANCE, CLASS, EXTERNAL):
             self.twice.add(value.parts)
         elif value.kind in (ITEMS, TUPLE):
             for part in value.parts if value.kind == TUPLE else (value.parts,):
-                self.runs_twice(part, by)
+                self.runs_twice(part)
 
 
 def _given(value: Value, known: Value) -> Value:

@@ -20,7 +20,7 @@ class Site:
     guards: list[str]
     function: FunctionRecord
     arms: tuple[list[ast.stmt], ...] = ()  # the statements that it chooses between
-    test: ast.expr | None = None
+    test: ast.AST | None = None  # the condition, or the write itself
     suspected: bool = False
     subject: str = ""  # of a write: what is written
 
@@ -37,7 +37,6 @@ class FunctionRecord:
     params: dict[str, Value] = field(default_factory=dict)
     positional: list[str] = field(default_factory=list)
     packed: tuple[str | None, str | None] = (None, None)  # the names behind * and **
-    defaults: dict[str, Value] = field(default_factory=dict)
     untyped: set[str] = field(default_factory=set)  # neither annotated nor with a default
     returns: Value | None = None
     state: str = "new"  # then "running", "done"
@@ -45,7 +44,6 @@ class FunctionRecord:
     sites: dict[ast.AST, Site] = field(default_factory=dict)
     sizes: set[ast.AST] = field(default_factory=set)  # sizes that depend on values and decide nothing
     calls: set[object] = field(default_factory=set)  # FunctionRecords, ClassRecords, dotted names
-    checkpoints: set[object] = field(default_factory=set)  # those that it runs under a checkpoint
     handles_tensors: bool = False
     uses_arrays: bool | None = None
     binding: str = "function"  # or "method", "class", "static": what comes before its arguments

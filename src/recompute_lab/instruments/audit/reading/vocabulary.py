@@ -101,7 +101,7 @@ TRACING = frozenset(
     """
     is_tracing is_scripting is_compiling is_dynamo_compiling is_exporting is_torchdynamo_compiling
     is_torchdynamo_exporting
-    is_jit_tracing is_fx_proxy is_torch_fx_proxy is_tracing_ is_in_onnx_export""".split()
+    is_jit_tracing is_fx_proxy is_torch_fx_proxy is_in_onnx_export""".split()
 )
 
 # Functions of the module torch that return no tensor and read none.
@@ -123,7 +123,6 @@ TENSOR_MODULES = frozenset(
 )
 
 # Layers that return more than one tensor, or no tensor at all.
-NOT_A_LAYER = frozenset("Module ModuleList ModuleDict Sequential Parameter ParameterList ParameterDict".split())
 PAIR_LAYERS = frozenset("LSTM GRU RNN LSTMCell MultiheadAttention".split())
 
 # Annotations.
@@ -133,12 +132,12 @@ TENSOR_TYPES = frozenset(
 )
 MASK_TYPES = frozenset(("BoolTensor", "ByteTensor"))
 PLAIN_TYPES = frozenset(
-    """int float bool str bytes complex None dtype device Size Generator ndarray array Path Any_ Number callable
+    """int float bool str bytes complex None dtype device Size Generator ndarray array Path Number callable
     Callable
     type Literal layout memory_format""".split()
 )
 LIST_TYPES = frozenset(
-    """list List Sequence Iterable Iterator tuple Tuple set Set Collection MutableSequence Generator_ deque frozenset
+    """list List Sequence Iterable Iterator tuple Tuple set Set Collection MutableSequence deque frozenset
     FrozenSet""".split()
 )
 DICT_TYPES = frozenset("dict Dict Mapping MutableMapping OrderedDict DefaultDict defaultdict".split())
@@ -147,8 +146,7 @@ OPTIONAL_TYPES = frozenset("Optional Union Annotated Final ClassVar".split())
 # Names under which a forward is run a second time: the function comes first, or is given by keyword.
 CHECKPOINTS = frozenset(
     """checkpoint checkpoint_sequential _gradient_checkpointing_func gradient_checkpointing_func checkpoint_wrapper
-    _checkpoint_without_reentrant checkpoint_fn checkpoint_func checkpoint_function recompute checkpoint_kwargs_fn
-    activation_checkpoint""".split()
+    _checkpoint_without_reentrant checkpoint_fn checkpoint_func checkpoint_function""".split()
 )
 CHECKPOINTED_BASES = frozenset(("GradientCheckpointingLayer", "CheckpointWrapper"))
 
