@@ -1,1 +1,5 @@
 """What teaches: each lesson's exercises, their checks and hints."""
+
+from recompute_lab.lessons import exercise, progress
+
+exercise.observers.append(progress.note_passed)
