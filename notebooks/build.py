@@ -4,7 +4,8 @@
 
 Each source/NAME.py (jupytext's percent format) becomes NAME.ipynb, where every
 solution is replaced by a stub, and solutions/NAME.ipynb, where it is kept. Both
-are executed and stored with their outputs. --check executes nothing: it says
+are executed and stored with their outputs; the interview cards are printed into
+interview_cards.md. --check executes nothing: it says
 whether what is stored is what the sources give, and fit to be compared (see
 checks.py).
 """
@@ -32,6 +33,7 @@ from tqdm import tqdm
 ROOT = Path(__file__).resolve().parent
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"  # nbgrader's markers
 PICTURE = "picture:"
+CARDS = "interview_cards.md"  # the interview cards, to print
 STUB = "### STUB"  # ours: what follows, uncommented, is the learner's in place of "..."
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
@@ -268,6 +270,14 @@ def build(root: Path = ROOT, only: str = "", jobs: int = 2, timeout: float = 180
     return sorted(problems)
 
 
+def print_cards(root: Path = ROOT) -> None:
+    """Writes the interview cards, as lesson 09 has them, for reading on paper."""
+    from recompute_lab.lessons.cards import load, markdown
+
+    deck = load()
+    (root / CARDS).write_text(markdown(deck.cards, deck.topics), encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="the beginning of a lesson's name")
@@ -284,6 +294,7 @@ def main() -> int:
         problems = checks.check_all(ROOT)
     else:
         problems = build(ROOT, options.only, options.jobs, options.timeout)
+        print_cards()
     for problem in problems:
         print(f"\n{problem}", file=sys.stderr)
     return 1 if problems else 0
