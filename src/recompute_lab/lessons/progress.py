@@ -6,6 +6,7 @@ that line, nor by two kernels that write at once. The file stays on the learner'
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -133,18 +134,22 @@ class Journal:
         self._unwritten: list[Event] = []
 
     def append(self, *events: Event) -> None:
-        """Keeps the events. Where the file cannot be written they are kept in memory, and `trouble` says so."""
-        if self.path is None:
-            self._unwritten += events
+        """Keeps the events. Where the file cannot be written they are kept in memory, and `trouble` says so.
+
+        What is kept in memory goes into the file as soon as that can be written.
+        """
+        self._unwritten += events
+        if self.path is None or not self._unwritten:
             return
         try:
-            _append(self.path, [line_of(event) for event in events])
+            _append(self.path, [line_of(event) for event in self._unwritten])
         except OSError as error:
-            self._unwritten += events
             self.trouble = (
                 f"{_shown(self.path)} cannot be written ({error.strerror or error}): "
                 "progress is kept until this session ends, and not longer."
             )
+        else:
+            self._unwritten, self.trouble = [], ""
 
     def events(self) -> list[Event]:
         """All events that can be read, by time; what another kernel has written in the meantime is among them."""
@@ -174,7 +179,9 @@ class Journal:
                 newer += 1
             except (ValueError, RecursionError):
                 broken += 1
-        return sorted([*events, *self._unwritten], key=lambda event: event.at), broken, newer
+        # Once each: a disk that filled up in the middle of several lines has some of them, and is given all again.
+        once = dict.fromkeys([*events, *self._unwritten])
+        return sorted(once, key=lambda event: event.at), broken, newer
 
     def _lines(self) -> list[bytes]:
         if self.path is None:
@@ -184,7 +191,7 @@ class Journal:
         except FileNotFoundError:
             return []
         except OSError as error:
-            self.trouble = f"{_shown(self.path)} cannot be read ({error.strerror or error})."
+            self.trouble = self.trouble or f"{_shown(self.path)} cannot be read ({error.strerror or error})."
             return []
 
     def export(self, path: str | Path) -> int:
@@ -256,7 +263,7 @@ def _append(path: Path, lines: list[bytes]) -> None:
             # Somebody was killed in the middle of a line: it must not swallow this one.
             lead = b"" if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n" else b"\n"
             if os.write(descriptor, lead + text) < len(lead + text):
-                raise OSError(None, "the disk is full")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             start = os.lseek(descriptor, 0, os.SEEK_CUR) - len(text)
             # ... nor when that happened between the look and the write, by another process.
             if start == 0 or os.pread(descriptor, 1, start - 1) == b"\n":
