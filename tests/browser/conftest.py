@@ -68,7 +68,7 @@ def copy_notebooks(folder: Path) -> None:
 
     Stripped, because a number in a cell's prompt then can only come from this run.
     """
-    shutil.copytree(NOTEBOOKS, folder, ignore=shutil.ignore_patterns("source", ".*", "*.py"))
+    shutil.copytree(NOTEBOOKS, folder, ignore=shutil.ignore_patterns("source", "my", ".*", "*.py"))
     for path in folder.glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)
         for cell in notebook.cells:
@@ -109,6 +109,7 @@ def serve(home: Path) -> Iterator[Lab]:
         "JUPYTER_CONFIG_DIR": "config",
         "JUPYTER_DATA_DIR": "data",
         "JUPYTER_RUNTIME_DIR": "runtime",
+        "FORWARD_TWICE_PROGRESS": "progress.jsonl",
     }
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
