@@ -1,4 +1,4 @@
-"""The command line: recompute-lab audit PATH..."""
+"""The command line: recompute-lab audit PATH..., recompute-lab cards, recompute-lab progress."""
 
 from __future__ import annotations
 
@@ -33,8 +33,28 @@ def main(arguments: list[str] | None = None) -> int:
     )
     one.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="shell pattern; may be repeated")
     one.add_argument("--processes", type=_positive, metavar="N", help="processes side by side (all cores by default)")
+    one.set_defaults(run=_audit)
+    cards = commands.add_parser(
+        "cards",
+        help="print the interview cards as Markdown",
+        description="Print the interview cards as Markdown: question, rubric, follow-ups, what to read.",
+    )
+    cards.add_argument("--topic", default="", metavar="NAME", help="only this topic")
+    cards.add_argument("--level", default="", metavar="NAME", help="only this level: screen, onsite or staff")
+    cards.add_argument("--minutes", type=int, metavar="N", help="only cards that take so long at most")
+    cards.set_defaults(run=_cards)
+    progress = commands.add_parser(
+        "progress",
+        help="show your checks passed and cards due",
+        description="Show the checks passed of each lesson, and the interview cards that are due.",
+        epilog="The journal is a file of your own; FORWARD_TWICE_PROGRESS names another one.",
+    )
+    which = progress.add_mutually_exclusive_group()
+    which.add_argument("--export", metavar="PATH", help="copy the journal into a new file")
+    which.add_argument("--import", dest="merge", metavar="PATH", help="add what another journal has and yours has not")
+    progress.set_defaults(run=_progress)
     given = parser.parse_args(arguments)
-    return _audit(given)
+    return given.run(given)
 
 
 def _audit(given: argparse.Namespace) -> int:
@@ -71,6 +91,57 @@ def _audit(given: argparse.Namespace) -> int:
         print("recompute-lab: no file could be read: there is no Python script or notebook there", file=sys.stderr)
         return WRONG_USE
     return FOUND if found.findings else NOTHING_FOUND
+
+
+def _cards(given: argparse.Namespace) -> int:
+    from recompute_lab.lessons.cards import load, markdown
+
+    try:
+        deck = load()
+        chosen = deck.choose(given.topic, given.level, given.minutes)
+    except ValueError as error:
+        return _refused(str(error))
+    if not chosen:
+        return _refused("there is no such card")
+    return _printed(markdown(chosen, deck.topics).rstrip("\n"))
+
+
+def _progress(given: argparse.Namespace) -> int:
+    from recompute_lab.lessons.overview import overview
+    from recompute_lab.lessons.progress import VARIABLE, Journal, chosen_path
+
+    path = chosen_path()
+    if path is None:
+        return _refused(f"{VARIABLE} is off: no progress is kept")
+    journal = Journal(path)
+    try:
+        if given.export:
+            return _printed(_lines(journal.export(given.export), f"written to {given.export}"))
+        if given.merge:
+            return _printed(_lines(journal.merge(given.merge), f"added from {given.merge}"))
+    except FileExistsError as error:
+        return _refused(str(error))
+    except OSError as error:
+        return _refused(f"{error.filename or path}: {error.strerror or error}")
+    return _printed(overview(journal))
+
+
+def _lines(count: int, what: str) -> str:
+    return f"{count} line{'' if count == 1 else 's'} {what}"
+
+
+def _refused(why: str) -> int:
+    print(f"recompute-lab: {why}", file=sys.stderr)
+    return WRONG_USE
+
+
+def _printed(text: str) -> int:
+    try:
+        print(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 class Progress:

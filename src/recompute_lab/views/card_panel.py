@@ -32,9 +32,14 @@ _DAY = 24 * 3600
 # Long points in several lines, and a focus that is seen in every theme.
 _CSS = """<style>
 .card-panel .widget-checkbox label { white-space: normal; height: auto; line-height: 1.4; align-items: baseline; }
-.card-panel .widget-checkbox { height: auto; }
+.card-panel .widget-checkbox { height: auto; overflow: visible; padding-left: 4px; }
 .card-panel .widget-html-content { line-height: 1.45; }
-.card-panel :is(button, select, input):focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
+.card-panel .widget-html-content ul { margin: 2px 0 6px; }
+.card-panel .card-question { font-size: 115%; }
+.card-panel :is(button, select, input):focus-visible {
+    outline: 2px solid var(--jp-ui-font-color1, black);
+    outline-offset: 2px;
+}
 </style>"""
 
 
@@ -197,7 +202,7 @@ class CardPanel(widgets.VBox):
         card, self.shown = self._card, shown
         self.main.description = _MAIN[shown]
         if shown in (NONE, QUESTION):
-            asked = _spoken(f"{_facts(card)}<br><strong>{marked(card.question)}</strong>") if card else ""
+            asked = _spoken(f"{_facts(card)}<br>{_strong(card.question)}") if card else ""
             self.question.value, self.weak.value, self.follow_ups.value = asked, "", ""
             self._points("good", ())
             self._points("senior", ())
@@ -320,6 +325,10 @@ def _facts(card: Card) -> str:
 
 def _list(title: str, items: Iterable[str]) -> str:
     return f"<strong>{title}</strong><ul>{''.join(f'<li>{marked(item)}</li>' for item in items)}</ul>"
+
+
+def _strong(question: str) -> str:
+    return f'<strong class="card-question">{marked(question)}</strong>'
 
 
 def _clock(seconds: int) -> str:
