@@ -6,20 +6,15 @@ import pytest
 from sample_cards import sample_deck
 
 from recompute_lab.lessons.progress import GRADES, Graded
-from recompute_lab.lessons.spacing import due_times, in_words, order, suggested
+from recompute_lab.lessons.spacing import due_times, in_words, intervals, order, suggested
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def run(*grades: str, every: timedelta = timedelta()) -> timedelta:
-    """How long a card stays away after these grades; each is given when the card is due, or `every` so long."""
-    at, gradings = NOON, []
-    for grade in grades:
-        gradings.append(Graded("x", grade, at))
-        due = due_times(gradings)["x"]
-        last, at = at, at + every if every else due
-    return due - last
+def run(*grades: str) -> timedelta:
+    """How long a card stays away after these grades; each is given when the card is due."""
+    return intervals(grades)[-1]
 
 
 def test_a_worse_grade_brings_a_card_back_sooner():
@@ -34,6 +29,13 @@ def test_intervals_grow_and_fall_back():
     assert grown == sorted(set(grown)) and grown[-1] > 20 * grown[2]
     assert run("Good", "Good", "Good", "Again") < DAY
     assert run("Good", "Good", "Good", "Again", "Good") < run("Good", "Good", "Good", "Good")
+
+
+def test_intervals_are_those_from_one_grading_to_the_next():
+    first, second = intervals(("Good", "Hard"))
+    gradings = [Graded("x", "Good", NOON), Graded("x", "Hard", NOON + first)]
+    assert due_times(gradings[:1])["x"] == NOON + first
+    assert due_times(gradings)["x"] == NOON + first + second
 
 
 def test_the_same_gradings_give_the_same_times_in_any_order():

@@ -8,7 +8,7 @@ Scheduling", KDD 2022; open-spaced-repetition/py-fsrs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from recompute_lab.lessons.progress import GRADES, Graded
@@ -28,6 +28,17 @@ def due_times(gradings: Iterable[Graded]) -> dict[str, datetime]:
         rating = Rating(1 + GRADES.index(grading.grade))
         memories[grading.card], _ = scheduler.review_card(memory, rating, grading.at)
     return {card: memory.due for card, memory in memories.items()}
+
+
+def intervals(grades: Iterable[str]) -> list[timedelta]:
+    """How long a card stays away after each of these grades, where it is answered as soon as it is due."""
+    at, gradings, away = datetime(2000, 1, 1, tzinfo=UTC), [], []
+    for grade in grades:
+        gradings.append(Graded("", grade, at))
+        due = due_times(gradings)[""]
+        away.append(due - at)
+        at = due
+    return away
 
 
 def order(cards: Iterable[Card], gradings: Iterable[Graded], now: datetime, skipped: Iterable[str] = ()) -> list[Card]:
