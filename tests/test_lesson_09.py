@@ -66,6 +66,9 @@ def test_a_quote_is_looked_up_where_the_notebooks_are(tmp_path):
     assert interview.printed(point, tmp_path) is False, "no such notebook"
     shutil.copy(build.ROOT / "04_dropout.ipynb", tmp_path)
     assert interview.printed(point, tmp_path) is True
+    (tmp_path / "solutions").mkdir()
+    (tmp_path / "04_dropout.ipynb").rename(tmp_path / "solutions" / "04_dropout.ipynb")
+    assert interview.printed(point, tmp_path) is True, "the learner's outputs may be cleared"
     assert interview.printed(Point("x", "tests/test_x.py::test_it"), tmp_path) is None
 
 
@@ -76,6 +79,18 @@ def test_the_grades_of_the_written_answers_follow_the_rule():
         "Good",
         "Easy",
     ]
+
+
+def test_what_the_lesson_says_of_the_rule():
+    new, day = intervals(["Good"] * 6), timedelta(days=1)
+    assert all(3 <= later / sooner <= 6 for sooner, later in zip(new[1:], new[2:], strict=False))
+    failed = intervals(["Good"] * 3 + ["Again"] + ["Good"] * 2)
+    assert failed[3:5] == new[:2] and (failed[5], new[2]) == (5 * day, 11 * day)
+    assert max(intervals(["Hard"] * 6) + intervals(["Again"] * 6)) < timedelta(minutes=7)
+
+
+def test_the_points_of_the_deck_are_counted():
+    assert interview.facts_and_judgements([interview.NUMPY_MASK]) == (4, 1)
 
 
 def test_the_figure_has_a_line_for_each_run():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,15 +204,34 @@ def own_card(answer: Mapping) -> str:
 def printed(point: Point, folder: Path | None = None) -> bool | None:
     """Does the notebook that a point names print what it quotes? None where that cannot be looked up.
 
-    A test that a point names is not run. `folder` is where the notebooks are: by default those of the repository.
+    A test that a point names is not run. `folder` is where the notebooks are: by default those of the repository. The
+    solved notebook counts as well: the learner's own may have had its outputs cleared.
     """
     file, _, text = point.shown_by.partition(": ")
     folder = folder or default_path().parent.parent
     if not text or not (folder / "source").is_dir():
         return None
+    return any(text in output for path in (folder / file, folder / "solutions" / file) for output in _outputs(path))
+
+
+def _outputs(path: Path) -> list[str]:
+    """The text of a notebook's outputs; none where it cannot be read."""
     try:
-        cells = json.loads((folder / file).read_text(encoding="utf-8"))["cells"]
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     except (OSError, ValueError, KeyError):
-        return False
-    outputs = [output for cell in cells for output in cell.get("outputs", ())]
-    return any(text in "".join(output.get("text", "")) for output in outputs)
+        return []
+    return ["".join(output.get("text", "")) for cell in cells for output in cell.get("outputs", ())]
+
+
+# --- What the notebook prints
+
+
+def folded(text: str) -> str:
+    """Each line of the text in lines of 96 columns at most, as JupyterLab shows them; a table's lines are shorter."""
+    return "\n".join(textwrap.fill(line, 96) if len(line) > 96 else line for line in text.splitlines())
+
+
+def facts_and_judgements(cards: Iterable[Card]) -> tuple[int, int]:
+    """How many points of the cards are facts, and how many are judgements."""
+    judged = [point.advice for card in cards for point in (*card.good, *card.senior)]
+    return judged.count(False), judged.count(True)

@@ -19,6 +19,7 @@ _TICKS = {
     10080: "1 week",
     43200: "1 month",
     525600: "1 year",
+    5256000: "10 years",
 }
 
 
@@ -43,6 +44,6 @@ def run_of_intervals(runs: Mapping[str, Sequence[timedelta]]) -> Figure:
     axes.set_xticks(range(1, max(ends, default=1) + 1))
     axes.set_xlim(0.8, max(ends, default=1) + 0.1)
     axes.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.6)
-    axes.set_xlabel("answer, each given on the day that the card is due")
+    axes.set_xlabel("answer, each given as soon as the card is due")
     axes.set_title("How long the card stays away after it")
     return made
