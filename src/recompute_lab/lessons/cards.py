@@ -19,7 +19,7 @@ _FILE = "interview_cards.toml"
 _NOTEBOOK = r"\d\d_\w+\.ipynb"
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LESSON = re.compile(rf"({_NOTEBOOK})#(\S.*)")
-_SHOWN_BY = re.compile(rf"tests/[\w/]+\.py::\w+(\[.+\])?|{_NOTEBOOK}: .*\S.*")
+_SHOWN_BY = re.compile(rf"tests/[\w/]+\.py::\w+(\[.+\])?|{_NOTEBOOK}: .*\S.*", re.DOTALL)
 
 
 @dataclass(frozen=True)
