@@ -31,7 +31,7 @@ _MAIN = {
 _DAY = 24 * 3600
 # Long points in several lines, and a focus that is seen in every theme.
 _CSS = """<style>
-.card-panel .widget-checkbox label { white-space: normal; height: auto; line-height: 1.4; align-items: baseline; }
+.card-panel .widget-checkbox label { white-space: normal; overflow: visible; height: auto; line-height: 1.4; }
 .card-panel .widget-checkbox { height: auto; overflow: visible; padding-left: 4px; }
 .card-panel .widget-html-content { line-height: 1.45; }
 .card-panel .widget-html-content ul { margin: 2px 0 6px; }
