@@ -1,0 +1,413 @@
+"""Facts that the interview cards state and no other test shows: seeds, the bill in memory and compute, checks."""
+
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+)
+from torch.utils.flop_counter import FlopCounterMode
+
+from recompute_lab import NO_EARLY_STOP, NON_REENTRANT, PLAIN, REENTRANT, divergence, record, same_bits, writes
+from recompute_lab.instruments.checkpointing import Strategy
+from recompute_lab.instruments.evaluation import run_twice
+from recompute_lab.instruments.memory import footprint
+from recompute_lab.instruments.segments import in_segments
+from recompute_lab.repairs.momentum import momentum_for
+
+BOTH = pytest.mark.parametrize("strategy", [REENTRANT, NON_REENTRANT], ids=lambda strategy: strategy.name)
+NOT_REPLAYED = Strategy("not replayed", use_reentrant=False, preserve_rng_state=False)
+
+
+def leaf(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+
+
+def dropping(x):
+    return F.dropout(x.tanh(), 0.5).sin()
+
+
+# Seeds and states
+
+
+def test_a_seed_is_the_start_of_a_stream_and_a_state_a_place_in_it():
+    generator = torch.Generator().manual_seed(7)
+    first = torch.rand(3, generator=generator)
+    state = generator.get_state()
+    second = torch.rand(3, generator=generator)
+    assert generator.initial_seed() == 7, "it does not say how much has been drawn"
+    assert torch.equal(torch.rand(3, generator=generator.manual_seed(7)), first)
+    generator.set_state(state)
+    assert torch.equal(torch.rand(3, generator=generator), second) and not torch.equal(first, second)
+    assert state.numel() * state.element_size() == 5056
+
+
+def test_reseeding_before_the_recomputation_is_right_at_the_start_of_the_stream_only():
+    @contextmanager
+    def reseeded():
+        torch.manual_seed(0)
+        yield
+
+    strategy = Strategy("", False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), reseeded()))
+    torch.manual_seed(0)
+    assert all(row.equal for row in divergence(dropping, leaf(8, 8), strategy=strategy).rows)
+    torch.rand(1)  # somebody has drawn, as in every later segment and every later step
+    assert divergence(dropping, leaf(8, 8), strategy=strategy).outcome == "silent"
+
+
+def test_a_segment_that_seeds_itself_agrees_with_itself_and_draws_one_mask_for_ever():
+    def reseeding(x):
+        torch.manual_seed(0)
+        return F.dropout(torch.ones_like(x), 0.5) * x.sin()
+
+    assert all(row.equal for row in divergence(reseeding, leaf(8, 8), strategy=NOT_REPLAYED).rows)
+    masks, after = [], []
+    for _ in range(3):
+        masks.append(reseeding(torch.ones(8, 8)) != 0)
+        after.append(torch.rand(4))
+    assert torch.equal(masks[0], masks[1]) and torch.equal(masks[0], masks[2])
+    assert torch.equal(after[0], after[1]), "and whoever draws next draws the same as well"
+
+
+@BOTH
+def test_a_seed_that_comes_as_an_argument_needs_no_replay(strategy):
+    def noisy(x, seed):
+        noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed))
+        return (x.tanh() * (noise > 0.5)).sin()
+
+    strategy = Strategy("", strategy.use_reentrant, preserve_rng_state=False)
+    for seed in (1, 2):
+        assert divergence(noisy, leaf(8, 8), seed, strategy=strategy).equal
+    assert not torch.equal(noisy(leaf(8, 8), 1), noisy(leaf(8, 8), 2))
+
+
+@BOTH
+def test_after_a_checkpointed_step_the_stream_stands_where_the_plain_step_leaves_it(strategy):
+    def draws(run):
+        torch.manual_seed(0)
+        output = run(dropping, leaf(8, 8))
+        between = torch.rand(1)
+        output.sum().backward()
+        return [between, torch.rand(1)]
+
+    assert all(map(torch.equal, draws(strategy), draws(PLAIN)))
+
+
+def test_a_resumed_run_needs_the_streams_state_and_not_its_seed():
+    def run(resume=None):
+        """Six steps with dropout, interrupted and taken up again after three."""
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 8))
+        optimizer, masks = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), []
+        net[1].register_forward_hook(lambda module, args, output: masks.append(output == 0))
+        torch.manual_seed(1)
+        for step in range(6):
+            if step == 3 and resume == "state":
+                state = torch.get_rng_state()
+                torch.manual_seed(99)  # what a new process does before it has read what was stored
+                torch.set_rng_state(state)
+            elif step == 3 and resume == "seed":
+                torch.manual_seed(1)
+            optimizer.zero_grad()
+            net(leaf(4, 8, seed=step)).square().sum().backward()
+            optimizer.step()
+        return [p.detach() for p in net.parameters()], masks
+
+    (whole, _), (by_state, _), (by_seed, masks) = run(), run("state"), run("seed")
+    assert all(map(same_bits, whole, by_state)) and not all(map(same_bits, whole, by_seed))
+    assert all(map(torch.equal, masks[:3], masks[3:])), "the masks of the first three steps come again"
+
+
+# What is saved, and what it costs
+
+
+def test_what_operators_save():
+    x, y, ones = leaf(3, 3), leaf(3, 3, seed=1), torch.ones(3, 3)
+    saved = {
+        "x + y": lambda: x + y,
+        "x * 2": lambda: x * 2,
+        "x * y": lambda: x * y,
+        "x * a constant tensor": lambda: x * ones,
+        "x @ y": lambda: x @ y,
+        "tanh": lambda: x.tanh(),
+        "dropout": lambda: F.dropout(x, 0.5),
+    }
+    assert {name: len(record(segment)) for name, segment in saved.items()} == {
+        "x + y": 0,
+        "x * 2": 0,
+        "x * y": 2,
+        "x * a constant tensor": 1,
+        "x @ y": 2,
+        "tanh": 1,
+        "dropout": 1,
+    }
+    result = x.tanh()
+    assert torch.equal(result.grad_fn._saved_result, result), "its result, not its input"
+
+
+def test_memory_for_backward_is_proportional_to_the_batch():
+    net = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
+    kept = {rows: footprint(net, leaf(rows, 16)).kept for rows in (8, 16, 32)}
+    assert kept[16] == 2 * kept[8] and kept[32] == 4 * kept[8]
+
+
+def gradients(net, parts):
+    net.zero_grad()
+    for rows in leaf(16, 8).detach().double().chunk(parts):
+        (net(rows).square().mean() / parts).backward()
+    return torch.cat([p.grad.flatten() for p in net.parameters()])
+
+
+def test_micro_batches_add_up_to_the_batch_but_for_batchnorm():
+    plain = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)).double()
+    normed = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 8)).double()
+    for net, same in ((plain, True), (normed, False)):
+        whole, parts = gradients(net, 1), gradients(net, 4)
+        error = float((parts - whole).norm() / whole.norm())
+        assert error < 1e-12 if same else error > 0.01
+
+
+def flops(run) -> int:
+    counter = FlopCounterMode(display=False)
+    with counter:
+        run()
+    return counter.get_total_flops()
+
+
+@BOTH
+def test_a_checkpointed_step_is_four_thirds_of_a_plain_ones_flops(strategy):
+    layers = nn.Sequential(*[nn.Sequential(nn.Linear(32, 32), nn.Tanh()) for _ in range(6)])
+    x = leaf(16, 32)
+    with torch.no_grad():
+        forward = flops(lambda: layers(x))
+    plain = flops(lambda: layers(x).sum().backward())
+    assert forward == 6 * 2 * 16 * 32 * 32 and plain == 3 * forward
+    for k in (1, 2, 6):
+        assert flops(lambda k=k: in_segments(layers, k, x, strategy).sum().backward()) == 4 * forward
+
+
+def test_early_stop_spares_a_last_linear_layer():
+    net, x = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 2048)), leaf(16, 64)
+    with torch.no_grad():
+        forward, first = flops(lambda: net(x)), flops(lambda: net[0](x))
+    plain, early, late = (flops(lambda s=s: s(net, x).sum().backward()) for s in (PLAIN, NON_REENTRANT, NO_EARLY_STOP))
+    assert plain == 3 * forward and early == plain + first and late == plain + forward
+    assert forward == 33 * first
+
+
+def test_segments_that_grow_shorter_have_a_lower_peak_than_equal_ones():
+    layers, x = [torch.sin] * 36, leaf(8, 4)
+    lengths = [8, 7, 6, 5, 4, 3, 2, 1]
+    peak = {name: footprint(in_segments, layers, cut, x).peak // x.nbytes for name, cut in
+            {"equal": 6, "shorter": lengths, "longer": lengths[::-1]}.items()}  # fmt: skip
+    assert sum(lengths) == 36 and peak == {"equal": 14, "shorter": 12, "longer": 18}
+
+
+def test_checkpoint_sequential_leaves_its_last_segment_plain():
+    calls = [0] * 4
+
+    def layer(number):
+        def run(x):
+            calls[number] += 1
+            return x.tanh()
+
+        return run
+
+    checkpoint_sequential([layer(n) for n in range(4)], 2, leaf(3), use_reentrant=False).sum().backward()
+    assert calls == [2, 2, 1, 1]
+
+
+class Counting(TorchDispatchMode):
+    """How often each operator ran, backward included."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls: dict[str, int] = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        self.calls[name] = self.calls.get(name, 0) + 1
+        return func(*args, **(kwargs or {}))
+
+
+def keeping(*operators):
+    """A checkpoint that keeps the results of these operators and recomputes all else."""
+
+    def policy(ctx, operator, *args, **kwargs):
+        return CheckpointPolicy.MUST_SAVE if operator in operators else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return Strategy("selective", False, context_fn=partial(create_selective_checkpoint_contexts, policy))
+
+
+def test_selective_checkpointing_keeps_what_its_policy_names_and_runs_it_once():
+    torch.manual_seed(0)
+    first, second = leaf(16, 64), leaf(64, 16, seed=1)
+
+    def block(x):
+        return (F.gelu(x @ first) @ second).tanh()
+
+    x = leaf(32, 16, seed=2)
+    ways = {"plain": PLAIN, "full": NON_REENTRANT, "selective": keeping(torch.ops.aten.mm.default)}
+    products, gelus, kept = {}, {}, {}
+    for name, way in ways.items():
+        with Counting() as counting:
+            way(block, x).sum().backward()
+        products[name], gelus[name] = counting.calls["mm"], counting.calls["gelu"]
+        kept[name] = footprint(way, block, x).kept
+    assert products == {"plain": 6, "full": 8, "selective": 6}
+    assert gelus == {"plain": 1, "full": 2, "selective": 2}
+    assert kept["full"] < kept["selective"] < kept["plain"]
+    assert divergence(block, x, strategy=ways["selective"]).equal
+
+
+@pytest.mark.parametrize(("kept", "outcome"), [((), "silent"), ((torch.ops.aten.rand.default,), "fine")])
+def test_a_mask_that_the_policy_keeps_is_not_drawn_again(kept, outcome):
+    def masked(x):
+        return (x.tanh() * (torch.rand(x.shape) > 0.5)).sin()
+
+    strategy = replace(keeping(*kept), preserve_rng_state=False)
+    assert divergence(masked, leaf(8, 8), strategy=strategy).outcome == outcome
+
+
+def test_offloading_runs_nothing_twice():
+    calls = []
+
+    def segment(x):
+        calls.append(1)
+        return dropping(x)
+
+    def offloaded(segment, x):
+        with torch.autograd.graph.save_on_cpu():
+            return segment(x)
+
+    gradients = []
+    for run in (offloaded, PLAIN):
+        torch.manual_seed(0)
+        x = leaf(8, 8)
+        run(segment, x).sum().backward()
+        gradients.append(x.grad)
+    assert calls == [1, 1] and torch.equal(*gradients)
+
+
+# Checks
+
+
+class Passes:
+    """The first arm runs in the forward, the second in the recomputation."""
+
+    def __init__(self, *arms):
+        self.arms, self.calls = arms, 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return self.arms[min(self.calls, len(self.arms)) - 1](x)
+
+
+@pytest.mark.parametrize(
+    ("second", "default", "none"),
+    [
+        (lambda x: x.double().tanh().float(), "metadata", "fine"),
+        (lambda x: x.sum(0).tanh() + 0 * x, "metadata", "silent"),
+        (lambda x: (2 * x).tanh(), "silent", "silent"),
+        (lambda x: x.flip(0).tanh(), "silent", "silent"),
+        (lambda x: x.t().contiguous().t().tanh(), "fine", "fine"),
+        (lambda x: x, "count", "count"),
+    ],
+    ids=["dtype", "shape", "values", "order", "strides", "number"],
+)
+def test_the_default_check_sees_shape_and_dtype_and_none_the_number_alone(second, default, none):
+    for check, outcome in (("default", default), ("none", none)):
+        strategy = Strategy("", False, determinism_check=check)
+        assert divergence(Passes(lambda x: x.tanh(), second), leaf(4, 4), strategy=strategy).outcome == outcome
+
+
+def test_a_finally_runs_where_early_stop_leaves_and_code_behind_it_does_not():
+    told = []
+
+    def segment(x):
+        try:
+            y = x.tanh()
+            told.append("behind")
+        finally:
+            told.append("finally")
+        return y
+
+    NON_REENTRANT(segment, leaf(3)).sum().backward()
+    assert told == ["behind", "finally", "finally"]
+
+
+@BOTH
+def test_autocast_is_put_back_for_the_recomputation(strategy):
+    linear, seen = nn.Linear(8, 8), []
+
+    def segment(x):
+        y = linear(x)
+        seen.append(y.dtype)
+        return y.tanh().float()
+
+    with torch.autocast("cpu", torch.bfloat16):
+        output = strategy(segment, leaf(4, 8))
+    output.sum().backward()
+    assert seen == [torch.bfloat16, torch.bfloat16]
+
+
+def test_a_sum_depends_on_its_order():
+    a, b, c = torch.tensor([1e8, -1e8, 1.0])
+    assert (a + b) + c == 1.0 and a + (b + c) == 0.0
+
+
+# BatchNorm
+
+
+def test_the_momenta_for_a_tenth():
+    assert momentum_for(0.1) == pytest.approx(0.051, abs=5e-4)
+    assert 0.1**0.5 == pytest.approx(0.32, abs=5e-3)
+    assert 1 - (1 - 0.1) ** 2 == pytest.approx(0.19)
+    assert 1 - (1 - momentum_for(0.1)) ** 2 == pytest.approx(0.1)
+
+
+@BOTH
+def test_batchnorm_in_eval_mode_writes_nothing(strategy):
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh())
+    for _ in range(3):
+        net(leaf(8, 4))
+    assert len(writes(net, leaf(8, 4))) == 3  # the two running statistics, and the counter
+    net[1].eval()
+    assert len(writes(net, leaf(8, 4))) == 0 and divergence(net, leaf(8, 4), strategy=strategy).equal
+
+
+# Evaluations
+
+
+def test_a_mean_of_batch_means_depends_on_the_size_of_the_batches():
+    right = torch.tensor([1.0] * 8 + [0.0] * 2)
+    by_size = {size: torch.stack([part.mean() for part in right.split(size)]).mean().item() for size in (10, 5, 4)}
+    assert by_size == {10: pytest.approx(0.8), 5: pytest.approx(0.8), 4: pytest.approx(2 / 3)}
+    assert sum(part.sum() for part in right.split(4)) / len(right) == pytest.approx(0.8)
+
+
+def test_batchnorm_in_train_mode_scores_a_sample_by_its_company():
+    net, x = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), leaf(8, 4).detach()
+    with torch.no_grad():
+        assert not torch.allclose(net(x)[:4], net(x[:4]), atol=1e-2)
+        net.eval()
+        torch.testing.assert_close(net(x)[:4], net(x[:4]), rtol=0, atol=1e-6)
+
+
+def test_an_evaluation_that_draws_from_the_default_stream_agrees_with_itself():
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)), leaf(16, 8).detach()
+
+    def mean(net, x):
+        return {"mean": net(x).mean().item()}
+
+    assert net.training and run_twice(mean, net, x).agrees
+    assert mean(net, x) != mean(net, x), "called twice in a row, it does not"
