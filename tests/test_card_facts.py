@@ -1,5 +1,6 @@
 """Facts that the interview cards state and no other test shows: seeds, the bill in memory and compute, checks."""
 
+import copy
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,10 @@ from recompute_lab.instruments.checkpointing import Strategy
 from recompute_lab.instruments.evaluation import run_twice
 from recompute_lab.instruments.memory import footprint
 from recompute_lab.instruments.segments import in_segments
+from recompute_lab.lessons.dropout import linear_comparisons, linear_gradients
 from recompute_lab.repairs.momentum import momentum_for
+from recompute_lab.specimens.linear_dropout import problem
+from recompute_lab.specimens.noise import Dropout
 
 BOTH = pytest.mark.parametrize("strategy", [REENTRANT, NON_REENTRANT], ids=lambda strategy: strategy.name)
 NOT_REPLAYED = Strategy("not replayed", use_reentrant=False, preserve_rng_state=False)
@@ -63,18 +67,52 @@ def test_reseeding_before_the_recomputation_is_right_at_the_start_of_the_stream_
     assert divergence(dropping, leaf(8, 8), strategy=strategy).outcome == "silent"
 
 
-def test_a_segment_that_seeds_itself_agrees_with_itself_and_draws_one_mask_for_ever():
-    def reseeding(x):
-        torch.manual_seed(0)
-        return F.dropout(torch.ones_like(x), 0.5) * x.sin()
+def reseeding(x):
+    torch.manual_seed(0)
+    return F.dropout(torch.ones_like(x), 0.5) * x.sin()
 
+
+def test_a_segment_that_seeds_itself_agrees_with_itself():
+    assert divergence(dropping, leaf(8, 8), strategy=NOT_REPLAYED).outcome == "silent"
     assert all(row.equal for row in divergence(reseeding, leaf(8, 8), strategy=NOT_REPLAYED).rows)
-    masks, after = [], []
-    for _ in range(3):
-        masks.append(reseeding(torch.ones(8, 8)) != 0)
-        after.append(torch.rand(4))
+
+
+def test_a_segment_that_seeds_itself_draws_one_mask_for_ever():
+    masks = [reseeding(torch.ones(8, 8)) != 0 for _ in range(3)]
     assert torch.equal(masks[0], masks[1]) and torch.equal(masks[0], masks[2])
-    assert torch.equal(after[0], after[1]), "and whoever draws next draws the same as well"
+    masks = [dropping(torch.ones(8, 8)) != 0 for _ in range(2)]
+    assert not torch.equal(*masks)
+
+
+def test_a_segment_that_seeds_itself_moves_the_stream_for_whoever_draws_next():
+    after = []
+    for _ in range(2):
+        NON_REENTRANT(reseeding, leaf(8, 8)).sum().backward()
+        after.append(torch.rand(4))
+    assert torch.equal(*after)
+
+
+@BOTH
+def test_a_seed_from_a_counter_inside_the_segment_is_another_one_in_the_recomputation(strategy):
+    class Counted(nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(self.calls))
+            return (x.tanh() * (noise > 0.5)).sin()
+
+    assert divergence(Counted(), leaf(8, 8), strategy=strategy).outcome == "silent"
+
+
+@BOTH
+def test_a_generator_seeded_from_the_default_stream_is_replayed_with_it(strategy):
+    def noisy(x):
+        generator = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
+        return (x.tanh() * (torch.rand(x.shape, generator=generator) > 0.5)).sin()
+
+    assert divergence(noisy, leaf(8, 8), strategy=strategy).equal
+    assert not torch.equal(noisy(leaf(8, 8)), noisy(leaf(8, 8)))
 
 
 @BOTH
@@ -101,29 +139,35 @@ def test_after_a_checkpointed_step_the_stream_stands_where_the_plain_step_leaves
     assert all(map(torch.equal, draws(strategy), draws(PLAIN)))
 
 
-def test_a_resumed_run_needs_the_streams_state_and_not_its_seed():
-    def run(resume=None):
-        """Six steps with dropout, interrupted and taken up again after three."""
-        torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 8))
-        optimizer, masks = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), []
-        net[1].register_forward_hook(lambda module, args, output: masks.append(output == 0))
-        torch.manual_seed(1)
-        for step in range(6):
-            if step == 3 and resume == "state":
-                state = torch.get_rng_state()
-                torch.manual_seed(99)  # what a new process does before it has read what was stored
-                torch.set_rng_state(state)
-            elif step == 3 and resume == "seed":
-                torch.manual_seed(1)
-            optimizer.zero_grad()
-            net(leaf(4, 8, seed=step)).square().sum().backward()
-            optimizer.step()
-        return [p.detach() for p in net.parameters()], masks
+def resumed(by=None):
+    """Six steps with dropout, interrupted after three: the weights at the end, and all masks."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 8))
+    optimizer, masks = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), []
+    net[1].register_forward_hook(lambda module, args, output: masks.append(output == 0))
+    torch.manual_seed(1)
+    for step in range(6):
+        if step == 3 and by is not None:
+            stored = copy.deepcopy((net.state_dict(), optimizer.state_dict())), torch.get_rng_state()
+            torch.manual_seed(99)  # a new process, with weights and streams of its own
+            for parameter in net.parameters():
+                nn.init.normal_(parameter)
+            net.load_state_dict(stored[0][0]), optimizer.load_state_dict(stored[0][1])
+            torch.manual_seed(1) if by == "seed" else torch.set_rng_state(stored[1])
+        optimizer.zero_grad()
+        net(leaf(4, 8, seed=step)).square().sum().backward()
+        optimizer.step()
+    return [p.detach() for p in net.parameters()], masks
 
-    (whole, _), (by_state, _), (by_seed, masks) = run(), run("state"), run("seed")
+
+def test_a_resumed_run_needs_the_streams_state_and_not_its_seed():
+    (whole, _), (by_state, _), (by_seed, _) = resumed(), resumed("state"), resumed("seed")
     assert all(map(same_bits, whole, by_state)) and not all(map(same_bits, whole, by_seed))
-    assert all(map(torch.equal, masks[:3], masks[3:])), "the masks of the first three steps come again"
+
+
+def test_reseeding_on_resuming_brings_the_first_masks_again():
+    (_, whole), (_, masks) = resumed(), resumed("seed")
+    assert all(map(torch.equal, masks[:3], masks[3:])) and not all(map(torch.equal, whole[:3], whole[3:]))
 
 
 # What is saved, and what it costs
@@ -200,7 +244,7 @@ def test_early_stop_spares_a_last_linear_layer():
         forward, first = flops(lambda: net(x)), flops(lambda: net[0](x))
     plain, early, late = (flops(lambda s=s: s(net, x).sum().backward()) for s in (PLAIN, NON_REENTRANT, NO_EARLY_STOP))
     assert plain == 3 * forward and early == plain + first and late == plain + forward
-    assert forward == 33 * first
+    assert forward == 33 * first and late - early == 32 * first
 
 
 def test_segments_that_grow_shorter_have_a_lower_peak_than_equal_ones():
@@ -329,6 +373,22 @@ def test_the_default_check_sees_shape_and_dtype_and_none_the_number_alone(second
         assert divergence(Passes(lambda x: x.tanh(), second), leaf(4, 4), strategy=strategy).outcome == outcome
 
 
+def test_the_default_check_sees_another_device():
+    strategy = Strategy("", False)
+    segment = Passes(lambda x: x.tanh(), lambda x: x.to("meta").tanh())
+    assert divergence(segment, leaf(4, 4), strategy=strategy).outcome == "metadata"
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_under_reentrant_a_missing_gradient_is_handed_on_until_a_layer_is_not_checkpointed():
+    blocks, x = nn.ModuleList(nn.Linear(4, 4) for _ in range(4)), torch.randn(2, 4)
+    for strategy, learns in ((REENTRANT, [False, False, True, True]), (NON_REENTRANT, [True] * 4)):
+        blocks.zero_grad()
+        h = strategy(blocks[1], strategy(blocks[0], x))
+        strategy(blocks[3], blocks[2](h)).tanh().sum().backward()
+        assert [block.weight.grad is not None for block in blocks] == learns
+
+
 def test_a_finally_runs_where_early_stop_leaves_and_code_behind_it_does_not():
     told = []
 
@@ -384,6 +444,26 @@ def test_batchnorm_in_eval_mode_writes_nothing(strategy):
     assert len(writes(net, leaf(8, 4))) == 0 and divergence(net, leaf(8, 4), strategy=strategy).equal
 
 
+def test_frozen_parameters_do_not_freeze_batchnorms_statistics():
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh())
+    net[1].requires_grad_(False)
+    assert len(writes(net, leaf(8, 4))) == 3
+
+
+def test_train_on_the_model_ends_the_eval_mode_of_its_parts():
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh())
+    net[1].eval()
+    assert len(writes(net, leaf(8, 4))) == 0
+    net.train()  # as at the start of every epoch
+    assert net[1].training and len(writes(net, leaf(8, 4))) == 3
+
+
+def test_the_root_belongs_to_the_share_that_is_kept():
+    kept, ours = 0.9, 0.1
+    assert kept**0.5 == pytest.approx(1 - momentum_for(ours))
+    assert ours**0.5 > 3 * ours, "applied twice, and each time three times as much"
+
+
 # Evaluations
 
 
@@ -411,3 +491,16 @@ def test_an_evaluation_that_draws_from_the_default_stream_agrees_with_itself():
 
     assert net.training and run_twice(mean, net, x).agrees
     assert mean(net, x) != mean(net, x), "called twice in a row, it does not"
+
+
+# Lost masks
+
+
+def test_a_lost_mask_keeps_the_noise():
+    """The variances that lesson 04 prints, through torch's own checkpoint."""
+    case, noise = problem(), Dropout(0.3)
+    draws = linear_gradients(case, noise)
+    assert len(draws["lost"]) == len(draws["replayed"]) == 20_000
+    found = linear_comparisons(case, noise, draws)
+    variances = {name: round(row.estimate.variance, 1) for name, row in found.items()}
+    assert variances["lost"] == pytest.approx(4.9, abs=0.11) and variances["replayed"] == pytest.approx(4.6, abs=0.11)

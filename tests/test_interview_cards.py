@@ -28,6 +28,7 @@ NOTEBOOKS = ROOT / "notebooks"
 LEVELS = {"screen", "onsite", "staff"}
 FIELDS = {"id", "topic", "level", "minutes", "question", "weak", "good", "senior", "follow_ups", "lesson"}
 ASKS = (
+    "Choose",
     "Compare",
     "Defend",
     "Derive",
@@ -35,6 +36,7 @@ ASKS = (
     "Explain",
     "Give",
     "Name",
+    "Repair",
     "Review",
     "Say",
     "Tell",
@@ -73,7 +75,7 @@ def module(path: str) -> tuple[str, ast.Module]:
     return source, ast.parse(source)
 
 
-def tested(link: str) -> str:
+def source_of(link: str) -> str:
     """The source of the test that a link names, and of the module's constants that it names."""
     path, _, name = link.partition("::")
     assert re.fullmatch(r"tests/test_\w+\.py", path), f"{link}: a test stands in tests/test_....py"
@@ -123,6 +125,7 @@ def compared_outputs(notebook: str) -> tuple[str, ...]:
 def printed(link: str) -> str:
     """The stored output in which the text of a link stands."""
     notebook, _, text = link.partition(": ")
+    cells(notebook)
     assert len(text) >= 12, f"{link}: too short a text to tell one output from another"
     for output in compared_outputs(notebook):
         if text in output:
@@ -131,7 +134,7 @@ def printed(link: str) -> str:
 
 
 def evidence(link: str) -> str:
-    return tested(link) if link.startswith("tests/") else printed(link)
+    return source_of(link) if link.startswith("tests/") else printed(link)
 
 
 def headings(notebook: str) -> set[str]:
