@@ -15,6 +15,7 @@ from torch.utils.checkpoint import (
     checkpoint_sequential,
     create_selective_checkpoint_contexts,
 )
+from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
 from recompute_lab import NO_EARLY_STOP, NON_REENTRANT, PLAIN, REENTRANT, divergence, record, same_bits, writes
@@ -22,8 +23,10 @@ from recompute_lab.instruments.checkpointing import Strategy
 from recompute_lab.instruments.evaluation import run_twice
 from recompute_lab.instruments.memory import footprint
 from recompute_lab.instruments.segments import in_segments
+from recompute_lab.instruments.state import Snapshot
 from recompute_lab.lessons.dropout import linear_comparisons, linear_gradients
 from recompute_lab.repairs.momentum import momentum_for
+from recompute_lab.specimens.kept_things import Cached
 from recompute_lab.specimens.linear_dropout import problem
 from recompute_lab.specimens.noise import Dropout
 
@@ -226,6 +229,17 @@ def flops(run) -> int:
     return counter.get_total_flops()
 
 
+def test_micro_batches_cut_memory_and_cost_no_operations():
+    net, x = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)), leaf(16, 16)
+
+    def in_parts(parts):
+        for rows in x.chunk(parts):
+            net(rows).sum().backward()
+
+    assert flops(lambda: in_parts(4)) == flops(lambda: in_parts(1))
+    assert 4 * footprint(net, x[:4].detach().requires_grad_()).kept == footprint(net, x).kept
+
+
 @BOTH
 def test_a_checkpointed_step_is_four_thirds_of_a_plain_ones_flops(strategy):
     layers = nn.Sequential(*[nn.Sequential(nn.Linear(32, 32), nn.Tanh()) for _ in range(6)])
@@ -291,25 +305,35 @@ def keeping(*operators):
     return Strategy("selective", False, context_fn=partial(create_selective_checkpoint_contexts, policy))
 
 
-def test_selective_checkpointing_keeps_what_its_policy_names_and_runs_it_once():
-    torch.manual_seed(0)
-    first, second = leaf(16, 64), leaf(64, 16, seed=1)
+def block(x):
+    """Two products, an activation in between, one behind: [N, 16] -> [N, 16]."""
+    return (F.gelu(x @ FIRST) @ SECOND).tanh()
 
-    def block(x):
-        return (F.gelu(x @ first) @ second).tanh()
 
-    x = leaf(32, 16, seed=2)
-    ways = {"plain": PLAIN, "full": NON_REENTRANT, "selective": keeping(torch.ops.aten.mm.default)}
-    products, gelus, kept = {}, {}, {}
-    for name, way in ways.items():
-        with Counting() as counting:
-            way(block, x).sum().backward()
-        products[name], gelus[name] = counting.calls["mm"], counting.calls["gelu"]
-        kept[name] = footprint(way, block, x).kept
-    assert products == {"plain": 6, "full": 8, "selective": 6}
-    assert gelus == {"plain": 1, "full": 2, "selective": 2}
+FIRST, SECOND = leaf(16, 64), leaf(64, 16, seed=1)
+WAYS = {"plain": PLAIN, "full": NON_REENTRANT, "selective": keeping(torch.ops.aten.mm.default)}
+
+
+def calls(way, operator: str) -> int:
+    with Counting() as counting:
+        way(block, leaf(32, 16)).sum().backward()
+    return counting.calls[operator]
+
+
+def test_selective_checkpointing_keeps_what_its_policy_names_and_recomputes_the_rest():
+    assert calls(WAYS["full"], "mm") > calls(WAYS["selective"], "mm") == calls(PLAIN, "mm")
+    assert calls(WAYS["full"], "gelu") == calls(WAYS["selective"], "gelu") > calls(PLAIN, "gelu")
+
+
+def test_a_policy_that_keeps_products_runs_as_many_as_the_plain_step():
+    assert {name: calls(way, "mm") for name, way in WAYS.items()} == {"plain": 6, "full": 8, "selective": 6}
+    assert {name: calls(way, "gelu") for name, way in WAYS.items()} == {"plain": 1, "full": 2, "selective": 2}
+
+
+def test_what_a_policy_keeps_lies_between_full_and_plain():
+    kept = {name: footprint(way, block, leaf(32, 16)).kept for name, way in WAYS.items()}
     assert kept["full"] < kept["selective"] < kept["plain"]
-    assert divergence(block, x, strategy=ways["selective"]).equal
+    assert divergence(block, leaf(32, 16), strategy=WAYS["selective"]).equal
 
 
 @pytest.mark.parametrize(("kept", "outcome"), [((), "silent"), ((torch.ops.aten.rand.default,), "fine")])
@@ -405,6 +429,38 @@ def test_a_finally_runs_where_early_stop_leaves_and_code_behind_it_does_not():
 
 
 @BOTH
+def test_checkpointing_takes_autograds_check_of_weights_away(strategy):
+    def step(run):
+        layers, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)), leaf(4, 8)
+        output = run(layers, x).sum()
+        with torch.no_grad():
+            layers[2].weight.mul_(2.0)  # an optimizer's step, between forward and backward
+        output.backward()
+        return x.grad
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        step(PLAIN)
+    assert step(strategy).norm() > 0
+
+
+def test_of_a_cache_keys_and_values_have_to_be_put_back_together():
+    layer, x = Cached(), torch.randn(32, 16)
+    start = Snapshot(layer, x)
+    first = layer(x)
+    after = Snapshot(layer, x)
+    assert start.changes() == ["keys", "values"]
+    same = {}
+    for left in ((), ("keys",), ("values",)):
+        start.restore(keep=left)
+        try:
+            same[left] = same_bits(layer(x), first)
+        except RuntimeError:
+            same[left] = False
+        after.restore()
+    assert same == {(): True, ("keys",): False, ("values",): False}
+
+
+@BOTH
 def test_autocast_is_put_back_for_the_recomputation(strategy):
     linear, seen = nn.Linear(8, 8), []
 
@@ -472,6 +528,13 @@ def test_a_mean_of_batch_means_depends_on_the_size_of_the_batches():
     by_size = {size: torch.stack([part.mean() for part in right.split(size)]).mean().item() for size in (10, 5, 4)}
     assert by_size == {10: pytest.approx(0.8), 5: pytest.approx(0.8), 4: pytest.approx(2 / 3)}
     assert sum(part.sum() for part in right.split(4)) / len(right) == pytest.approx(0.8)
+
+
+def test_a_dropped_last_batch_leaves_out_other_samples():
+    def seen(size):
+        return [int(i) for batch in DataLoader(range(10), batch_size=size, drop_last=True) for i in batch]
+
+    assert (len(seen(5)), len(seen(4)), len(seen(3))) == (10, 8, 9)
 
 
 def test_batchnorm_in_train_mode_scores_a_sample_by_its_company():
