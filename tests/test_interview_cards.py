@@ -5,7 +5,7 @@ shown (`shown_by`), in one of two ways:
 
 - `tests/test_x.py::test_name`: a test of this repository that asserts it. File and function must exist.
 - `04_dropout.ipynb: some text`: what that notebook prints. The text, of at least 12 characters, must stand, character
-  for character, in what one cell has stored on stdout, and the cell must be one whose output is compared in every test
+  for character, in what one cell, and no other, has stored on stdout, and the cell must be one whose output is compared in every test
   run (no tag `nbval-ignore-output`). Markdown, source and pictures are no evidence. A definition, too, needs a test.
 
 A number with two digits or more that a point names must stand in that same output, or in the source of that test (its
@@ -127,10 +127,10 @@ def printed(link: str) -> str:
     notebook, _, text = link.partition(": ")
     cells(notebook)
     assert len(text) >= 12, f"{link}: too short a text to tell one output from another"
-    for output in compared_outputs(notebook):
-        if text in output:
-            return output
-    raise AssertionError(f"{link}: no compared output of {notebook} has this text")
+    shown = [output for output in compared_outputs(notebook) if text in output]
+    assert shown, f"{link}: no compared output of {notebook} has this text"
+    assert len(shown) == 1, f"{link}: {len(shown)} outputs of {notebook} have this text; take one that only one has"
+    return shown[0]
 
 
 def evidence(link: str) -> str:
@@ -225,6 +225,7 @@ def test_numbers_are_told_from_words():
         ("09_no_such.ipynb: a text that is long enough", "there is no notebooks/"),
         ("00_start_here.ipynb: ready: True, and more", "no compared output"),
         ("00_start_here.ipynb: ready: True", "too short a text"),
+        ("08_field_guide.ipynb: gradients off by 0.5", "2 outputs of 08_field_guide.ipynb have this text"),
         ("00_start_here.ipynb: Linux x86_64, CPU kernels", "no compared output"),  # printed, and not compared
         ("00_start_here.ipynb: from recompute_lab.lessons import start_here", "no compared output"),  # source
         ("00_start_here.ipynb: Activation checkpointing saves memory", "no compared output"),  # markdown
