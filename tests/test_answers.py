@@ -15,6 +15,7 @@ from answers.answers import Answers
 
 from recompute_lab.instruments.state import equal_values
 from recompute_lab.lessons.exercise import NOT_ATTEMPTED, RIGHT, WRONG, Exercise
+from recompute_lab.specimens.digits import digit_sequences
 
 TESTS = Path(__file__).resolve().parent
 LESSONS = {path.stem[-2:]: path.stem for path in sorted((TESTS / "answers").glob("lesson_*.py"))}
@@ -23,12 +24,12 @@ MOST_WORDS = 60  # of a hint: it is read in the middle of a thought
 RAISED = "your answer raised "
 
 
-def called(source: Path) -> Counter[str]:
-    """How often each exercise is called, as in `check.NAME(...)`, in the code of a lesson."""
+def called(source: Path) -> set[str]:
+    """The exercises that are called, as in `check.NAME(...)`, in the code of a lesson."""
     cells = jupytext.reads(source.read_text(encoding="utf-8"), fmt="py:percent").cells
     nodes = [node for cell in cells if cell.cell_type == "code" for node in ast.walk(ast.parse(cell.source))]
     calls = [node.func for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-    return Counter(call.attr for call in calls if isinstance(call.value, ast.Name) and call.value.id == "check")
+    return {call.attr for call in calls if isinstance(call.value, ast.Name) and call.value.id == "check"}
 
 
 def table(number: str):
@@ -54,6 +55,12 @@ EVERY_WRONG = [(*each, i) for each in EACH for i in range(len(answers(each[0])[e
 
 def parametrised(names: str, values: list):
     return pytest.mark.parametrize(names, values, ids=["-".join(map(str, value)) for value in values])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported():
+    """To import scikit-learn moves Python's stream, once."""
+    digit_sequences()
 
 
 def world(number: str) -> list:
@@ -121,7 +128,7 @@ def test_what_is_not_filled_in_is_not_judged(number, name):
 @parametrised("number, name", EACH)
 def test_hints_are_short(number, name):
     hints = exercises(number)[name].hints
-    assert hints and all(0 < len(hint.split()) <= MOST_WORDS for hint in hints)
+    assert len(hints) >= 2 and all(0 < len(hint.split()) <= MOST_WORDS for hint in hints)
     assert len(set(hints)) == len(hints)
 
 
@@ -131,16 +138,17 @@ def test_hints_are_short(number, name):
 @pytest.mark.parametrize("number", SOURCES)
 def test_every_exercise_that_a_lesson_calls_has_answers_and_no_other(number):
     asked = called(SOURCES[number])
-    assert asked and set(asked.values()) == {1}, f"lesson {number} calls {asked}"
-    assert number in LESSONS, f"tests/answers has no table for lesson {number}"
-    assert asked.keys() == answers(number).keys() == exercises(number).keys()
+    if number not in LESSONS:
+        assert not asked, f"tests/answers has no table for lesson {number}, which asks {', '.join(sorted(asked))}"
+        return
+    assert asked == answers(number).keys() == exercises(number).keys()
 
 
 def test_the_count(record_property):
     """As many exercises are judged as the lessons' sources call, each with two wrong answers and a right one."""
-    asked = sum(called(source).total() for source in SOURCES.values())
+    asked = sum(len(called(source)) for source in SOURCES.values())
     right, wrong = (Counter(each[:2] for each in found) for found in (EVERY_RIGHT, EVERY_WRONG))
-    assert LESSONS.keys() == SOURCES.keys()
+    assert LESSONS.keys() <= SOURCES.keys()
     assert len(EACH) == len(right) == len(wrong) == asked
     assert min(right.values()) >= 1 and min(wrong.values()) >= 2
     print(f"{asked} exercises, {right.total()} right answers, {wrong.total()} wrong ones")
