@@ -1,4 +1,4 @@
-"""Lesson 00: every exercise takes the right answer and turns down wrong ones, saying why."""
+"""Lesson 00: what the page says is so, and what the last word on the installation says."""
 
 import ast
 import re
@@ -6,133 +6,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import torch
 
 from recompute_lab.instruments.grep import SHELL, matches
 from recompute_lab.lessons import installation
-from recompute_lab.lessons.start_here import LINES, check, guarded_clamp, hint, trunk_counts
+from recompute_lab.lessons.start_here import LINES, trunk_counts
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = (ROOT / "notebooks" / "source" / "00_start_here.py").read_text(encoding="utf-8")
-
-
-def clamped(x):
-    x = x.clamp(-1.0, 1.0)
-    return x.sin()
-
-
-def selected(x):
-    return torch.where(x.abs() > 1.0, x.sign(), x).sin()
-
-
-def forgotten(x):
-    return x.sin()
-
-
-def softened(x):
-    return x.tanh().sin()
-
-
-def still_guarded(x):
-    if x.abs().max() > 1.0:
-        x = x.clamp(-1.0, 1.0)
-    return x.sin()
-
-
-def guarded_otherwise(x):
-    return clamped(x) if x.detach().abs().sum() > 5.0 else x.sin()
-
-
-def returns_nothing(x):
-    x.clamp(-1.0, 1.0).sin()
-
-
-def detached(x):
-    return x.detach().clamp(-1.0, 1.0).sin()
-
-
-def misspelt(x):
-    return x.clmp(-1.0, 1.0)
-
-
-def straight_through(x):
-    return (x + (x.clamp(-1.0, 1.0) - x).detach()).sin()
-
-
-RIGHT = [
-    (check.lengths, [8, 7, 6, 5, 4, 3, 2, 1]),
-    (check.lengths, (9, 8, 7, 5, 4, 2, 1)),
-    (check.unconditional, clamped),
-    (check.unconditional, selected),
-    (check.found, "BDF"),
-    (check.found, ["F", "D", "B"]),
-    (check.found, "b, d, f"),
-    (check.lengths, (length for length in range(8, 0, -1))),
-]
-WRONG = [
-    (check.lengths, [6] * 6, "the peak of your cut is 14 activations, and 14"),
-    (check.lengths, [1, 2, 3, 4, 5, 6, 7, 8], "many inputs and a long segment"),
-    (check.lengths, [36], "the peak of your cut is"),
-    (check.lengths, [6, 5, 4], "add up to 36 layers; yours add up to 15"),
-    (check.lengths, [40, -4], "whole numbers from 1 up"),
-    (check.lengths, [35.5, 0.5], "expected a whole number, got 35.5"),
-    (check.lengths, 6, "expected a list of lengths"),
-    (check.lengths, dict.fromkeys(range(8, 0, -1), 1), "expected a list of lengths"),
-    (check.lengths, "87654321", "expected a list of lengths"),
-    (check.lengths, ["8", "7", "6", "5", "4", "3", "2", "1"], "expected a whole number, got '8'"),
-    (check.lengths, [float("nan"), 36], "expected a whole number, got nan"),
-    (check.lengths, [True] * 36, "expected a whole number, got True"),
-    (check.unconditional, guarded_clamp, "2 for inputs within 1, 3 for inputs mostly beyond 1"),
-    (check.unconditional, still_guarded, "number of saved tensors still depends"),
-    (check.unconditional, guarded_otherwise, "for one below -1, the output should be"),
-    (check.unconditional, forgotten, "mostly beyond 1, the output should be"),
-    (check.unconditional, softened, "for inputs within 1, the output should be"),
-    (check.unconditional, straight_through, "the gradient should be"),
-    (check.unconditional, returns_nothing, "did you forget return"),
-    (check.unconditional, detached, "the output or its gradient is missing"),
-    (check.unconditional, misspelt, "raised AttributeError"),
-    (check.found, "BD", "1 of 6 judged wrongly. The grep finds F"),
-    (check.found, "ABDF", "1 of 6 judged wrongly. The grep walks past A"),
-    (check.found, "ACE", "6 of 6 judged wrongly"),
-    (check.found, "xyz", "write letters from A to F"),
-    (check.found, 3, "write letters from A to F"),
-    (check.found, {"B": True, "D": True, "F": True, "A": False}, "write letters from A to F"),
-    (check.found, [["B"], ["D"]], "write letters from A to F"),
-]
-
-
-def stub(x): ...
-
-
-@pytest.mark.parametrize("exercise, answer", RIGHT)
-def test_the_right_answers(exercise, answer):
-    verdict = exercise.judge(answer)
-    assert verdict.status == "right" and verdict.message, verdict
-
-
-@pytest.mark.parametrize("exercise, answer, why", WRONG)
-def test_wrong_answers_are_told_why(exercise, answer, why):
-    verdict = exercise.judge(answer)
-    assert verdict.status == "not yet" and why in verdict.message, verdict
-
-
-@pytest.mark.parametrize("name", check.all)
-def test_stubs_and_hints(name, capsys):
-    for nothing in (..., stub):
-        assert getattr(check, name).judge(nothing).status == "not attempted yet"
-    count = len(getattr(check, name).hints)
-    assert count >= 2
-    for _ in range(count + 1):
-        getattr(hint, name)()
-    assert f"hint {count} of {count}" in capsys.readouterr().out
-
-
-def test_exercises_leave_the_random_stream_alone():
-    state = torch.get_rng_state()
-    trunk_counts()
-    for exercise, answer in RIGHT:
-        exercise.judge(answer)
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_the_trunk_saves_one_more_where_its_guard_is_true():

@@ -193,9 +193,9 @@ def tried(text: str) -> Tried:
     for line in text.split("\n"):
         if matches(line):
             raise Wrong(f"the grep finds it: {line.strip()}")
-    segment = _made(text)
     logs = {}
     for name, make in INPUTS.items():
+        segment = _made(text)  # anew, so that no input finds what the one before it left
         first, again = (_ran(segment, make(_normal()), seed) for seed in (0, 1))
         if first[0] != again[0]:
             raise Wrong(f"two runs with the same input ({name}) do not do the same: a draw decides, or what a run left")
@@ -218,7 +218,11 @@ def _made(text: str) -> Callable:
     except SyntaxError as error:
         where = f", in line {error.lineno - _ABOVE} of your text" if error.lineno else ""
         raise Wrong(f"Python cannot parse it{where}: {error.msg}") from None
-    exec(code, names)
+    try:
+        exec(code, names)
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        raise Wrong(f"Python cannot run it: {told}. Has it a def segment(x):, and all else that it needs?") from None
     if not callable(names.get("segment")):
         raise Wrong("the text has to define a function of the name segment: def segment(x): ...")
     return names["segment"]

@@ -93,6 +93,9 @@ def repair_cap(answer: Callable) -> str:
         patterns[name] = (update * factor, stream, limit)
     patterns |= {"another limit, none capped": _vectors(0.9, 0.3), "another limit, many capped": _vectors(3.0, 0.3)}
     patterns |= {"a matrix, none capped": _vectors(0.9, 1.0, 5, 6), "a matrix, many capped": _vectors(3.0, 1.0, 5, 6)}
+    for name, longest in (("bfloat16, none capped", 0.9), ("bfloat16, many capped", 3.0)):
+        update, stream, limit = _vectors(longest, 1.0, 2, 3, 8)
+        patterns[name] = (update.bfloat16(), stream.bfloat16(), limit)
     must_equal(answer, _cap, patterns)
     return "equal to the guarded cap bit for bit, and the same number of saved tensors whatever the values."
 

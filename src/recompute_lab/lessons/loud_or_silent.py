@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, Strategy, weighted_sum
 from recompute_lab.instruments.gradients import Divergence, divergence
 from recompute_lab.instruments.nondeterminism import Nudge
+from recompute_lab.instruments.streams import kept, process_streams
 from recompute_lab.lessons.exercise import Exercises, Hints, Wrong
 from recompute_lab.specimens.branches import BRANCHES, BranchingSegment
 from recompute_lab.specimens.digits import digit_sequences
@@ -240,8 +241,11 @@ def predict(prediction: Mapping[tuple[str, str], str]) -> str:
 )
 def silent_flip(answer: Callable) -> str:
     """`answer(x, hit)`: silent and wrong under `use_reentrant=False`, with x [8, 16] or any other shape."""
+    if not callable(answer) or isinstance(answer, type):
+        raise Wrong("expected a function my_segment(x, hit), or an object to be called like one.")
     for shape in ((8, 16), (5,), (3, 4, 2)):
         x = torch.randn(shape, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        _must_agree_without_a_flip(answer, x)
         found = flipped(answer, False, x)
         where = f"x of shape {list(shape)}, hit False in the forward and True in the recomputation: "
         if found.outcome in ("count", "metadata", "more", "other"):
@@ -256,6 +260,21 @@ def silent_flip(answer: Callable) -> str:
     without = flipped(answer, False, x, strategy=Strategy("", False, early_stop=False))
     closed = "early stop off makes it loud" if without.raised else "it stays silent even with early stop off"
     return f"no error, and gradients off by {found.worst:.1g} times their size; {closed}."
+
+
+def _must_agree_without_a_flip(answer: Callable, x: torch.Tensor) -> None:
+    """Raises `Wrong` unless the answer returns a tensor made of x, and both passes are one where `hit` is."""
+    for hit in (False, True):
+        with kept(process_streams()):
+            output = answer(x, hit)
+        if not isinstance(output, torch.Tensor) or not output.requires_grad:
+            raise Wrong("there is nothing to differentiate: return a tensor that is computed from x, in both cases.")
+        steady = divergence(lambda x, hit=hit: answer(x, hit), x, strategy=NON_REENTRANT)
+        if steady.outcome != "fine" and (steady.raised or math.isfinite(steady.worst)):
+            raise Wrong(
+                f"without a flip of hit, too, the recomputation differs (hit {hit} in both passes): it is something "
+                "else that decides. The same hit must give the same operations and the same numbers."
+            )
 
 
 # --- Exercise 3: which flag makes which flip loud

@@ -82,7 +82,13 @@ def odds(answer: Callable) -> str:
         "very many, each rarely": (1e-6, 500_000),
     }
     for name, (p, n) in edges.items():
-        expected, got = passes_disagree(p, n), _number(answer(p, n))
+        expected = passes_disagree(p, n)
+        try:
+            got = _number(answer(p, n))
+        except (ArithmeticError, ValueError) as error:  # the logarithm of 0, for one
+            raise Wrong(
+                f"{name}: odds({p:g}, {n}) raised {type(error).__name__}: {error}; it should be {expected:.4g}"
+            ) from None
         rounding = 1e-2 if p < 1e-3 else 1e-6  # 1 - p in float32, and then to the power of n
         if not math.isclose(got, expected, rel_tol=rounding, abs_tol=1e-12):
             raise Wrong(f"{name}: odds({p:g}, {n}) should be {expected:.4g}, you said {got:.4g}")
@@ -145,20 +151,22 @@ def even_odds(answer: Callable) -> str:
     """`answer(p, segments, ranks)`: the first whole number of steps within which a run dies with probability 1/2."""
     if not callable(answer):
         raise Wrong(f"expected a function steps_until_even(p, segments, ranks), got {reprlib.repr(answer)}")
-    for p, segments, ranks in ((0.2, 1, 1), (0.01, 1, 1), (0.01, 4, 1), (0.01, 4, 8), (1e-6, 24, 64), (0.6, 2, 1)):
+    half = 0.5 - 1e-12  # a logarithm's rounding
+    for p, segments, ranks in (
+        *((0.2, 1, 1), (0.01, 1, 1), (0.01, 4, 1), (0.01, 4, 8), (1e-6, 24, 64), (0.6, 2, 1)),
+        (0.5, 1, 1),  # exactly one half after one step: the next whole number, always, is one too many
+    ):
         got = whole(answer(p, segments, ranks))
         asked = f"steps_until_even({p:g}, {segments}, {ranks})"
         said = reprlib.repr(got)
         if got < 1:
             raise Wrong(f"{asked}: a run has at least one step, you said {said}")
         got = min(got, 10**15)  # more steps than that are too many in any case, and a float must hold them
-        if (odds := dies_within(p, got, segments, ranks)) < 0.5:
+        if (odds := dies_within(p, got, segments, ranks)) < half:
             raise Wrong(
                 f"{asked}: within {said} steps the run dies with probability {odds:.3f}, which is less than 1/2"
             )
-        if got > 1 and (odds := dies_within(p, got - 1, segments, ranks)) >= 0.5:
-            raise Wrong(
-                f"{asked}: {reprlib.repr(got - 1)} steps are enough already, with probability {odds:.3f}; "
-                f"you said {said}"
-            )
+        if got > 1 and (odds := dies_within(p, got - 1, segments, ranks)) >= half:
+            enough = f"{reprlib.repr(got - 1)} step{'s are' if got > 2 else ' is'} enough already"
+            raise Wrong(f"{asked}: {enough}, with probability {odds:.3f}; you said {said}")
     return "log(1/2) / log(1 - p) tries, shared out among segments and ranks."

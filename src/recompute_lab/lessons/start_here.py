@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Mapping, Set
+from itertools import islice
 
 import torch
 
@@ -48,7 +49,7 @@ def lengths(answer) -> str:
     if not isinstance(answer, Iterable) or isinstance(answer, str | Mapping | Set):  # a set has no order
         kind = type(answer).__name__
         raise Wrong(f"expected a list of lengths such as [12, 12, 12], got {kind}")
-    cut = [whole(length) for length in answer]
+    cut = [whole(length) for length in islice(answer, LAYERS + 1)]  # an iterator may have no end
     if min(cut, default=0) < 1 or sum(cut) != LAYERS:
         raise Wrong(
             f"the lengths must be whole numbers from 1 up that add up to {LAYERS} layers; yours add up to {sum(cut)}."

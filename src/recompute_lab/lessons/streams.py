@@ -19,7 +19,15 @@ from recompute_lab.instruments.state import same_bits
 from recompute_lab.instruments.streams import generator_stream, kept, process_streams, seed_everything
 from recompute_lab.lessons.dropout import LOST, linear_gradients
 from recompute_lab.lessons.exercise import Exercises, Hints, Wrong
-from recompute_lab.specimens.draws import DRAWS, Draw, MaskedLayers, NumpyDefault, NumpyGenerator, TorchDefault
+from recompute_lab.specimens.draws import (
+    DRAWS,
+    Draw,
+    MaskedLayers,
+    NumpyDefault,
+    NumpyGenerator,
+    TorchDefault,
+    TorchGenerator,
+)
 from recompute_lab.specimens.layer_drop import LayerDropNet, layers_run
 from recompute_lab.specimens.linear_dropout import Problem, expected_gradient, problem
 from recompute_lab.specimens.noise import Gaussian
@@ -105,6 +113,8 @@ def naive(answer: Callable) -> str:
     output = answer(watched, x)
     if not isinstance(output, torch.Tensor):
         raise Wrong(f"a checkpoint returns what the segment returns; yours returned {type(output).__name__}.")
+    if not output.requires_grad:
+        raise Wrong("what your checkpoint returns has no graph, so that no backward gets into the segment.")
     if len(calls) != 1:
         raise Wrong(f"in the forward the segment ran {len(calls)} times; it should run once.")
     gc.collect()
@@ -253,7 +263,11 @@ def every_stream(answer: tuple[Callable, Callable]) -> str:
             write(now, generators)
 
     draws = {name: kind() for name, kind in DRAWS.items() if kind is not NumpyGenerator}
-    staged = {name: _Staged(read, replay, own_generators(draw) or (torch.Generator(),)) for name, draw in draws.items()}
+    # Several are named, and the draw's own is neither the first nor the last.
+    around = torch.Generator(), torch.Generator()
+    staged = {
+        name: _Staged(read, replay, (around[0], *own_generators(draw), around[1])) for name, draw in draws.items()
+    }
     missed = []
     with _streams_kept():
         for name, draw in draws.items():
@@ -261,11 +275,14 @@ def every_stream(answer: tuple[Callable, Callable]) -> str:
             if not same_bits(forward, recomputed):
                 missed.append(name)
         if missed:
-            raise Wrong(f"not replayed: {', '.join(missed)}. The recomputation drew other masks from there.")
+            only = " Several are named, and each has a state of its own." if missed == [_NAMED] else ""
+            raise Wrong(f"not replayed: {', '.join(missed)}. The recomputation drew other masks from there.{only}")
         for name, draw in draws.items():
             _must_replay(staged[name], draw, name)
     return "every stream that you named. One that you did not name is lost as before: nobody can find them all."
 
+
+_NAMED = next(name for name, kind in DRAWS.items() if kind is TorchGenerator)
 
 _A, _B = ((32, 16), torch.float32, "cpu"), ((16, 16), torch.float32, "cpu")
 _PAIRS: dict[str, tuple[list, list, bool]] = {
@@ -338,6 +355,10 @@ def repair_generator(answer: Callable) -> str:
             raise Wrong(
                 f"a mask is 0 in half of the places and 2 in the others; yours is 0 in {dropped:.0%}. Keep the noise."
             )
+        if drawn[0].shape != (64, 16):
+            raise Wrong(f"a mask has the shape that is asked for: for [64, 16] yours has {list(drawn[0].shape)}.")
+        if any(len(drawn[0].unique(dim=way)) < drawn[0].shape[way] // 2 for way in (0, 1)):
+            raise Wrong("whole rows or columns of your mask are alike: each place is drawn for itself.")
         if same_bits(*drawn):
             raise Wrong("two calls in a row give one and the same mask: that is no dropout. A seed is no repair.")
         for strategy in (NON_REENTRANT, REENTRANT):
@@ -388,12 +409,15 @@ def _guess(mine: torch.Tensor, case: Problem, s: float) -> str:
     """What went wrong, where the answer is a known slip."""
     least_squares, ridge = (expected_gradient(case, Gaussian(s), penalised) for penalised in (False, True))
     square, samples = "Twice that: the square's derivative has a factor 2.", len(case.y)
+    decay = 2 * s**2 * case.w
     slips = (
         ("That is the replayed gradient: with two noises nothing is left of the variance.", ridge),
         ("That is least squares alone: one noise in both factors adds its variance.", least_squares),
         (square, ridge / 2),
         (square, least_squares / 2),
         ("The mean over the samples, not the sum: divide by n.", least_squares * samples),
+        ("The mean over the samples, not the sum: divide by n.", ridge * samples),
+        ("The penalty is not one for all weights: each has the squares of its own inputs.", least_squares + decay),
         ("The variance is s², not s.", least_squares + (ridge - least_squares) / s),
         ("The penalty is Σ rᵢ wᵢ²: its gradient has a factor 2.", (least_squares + ridge) / 2),
         (

@@ -129,22 +129,29 @@ def guarded(answer: type) -> str:
 
 
 def _must_evaluate_alike(repaired: Smoothed) -> None:
-    """Raises `Wrong` unless a forward in evaluation mode returns and writes what `Smoothed`'s does."""
-    results = []
-    for module in (repaired, Smoothed()):
-        with isolated(module, rows()) as call, torch.no_grad():
-            module.calls, module.mean = 10, torch.linspace(-1.0, 1.0, 16)
-            module.eval()
-            length = len(_smoothed_state(module)["history"])
-            output, state = module(*call.args), _smoothed_state(module)
-            results.append({"its output": output, **state, "history": len(state["history"]) - length})
-    ours, theirs = results
-    if wrong := [name for name in theirs if not equal_values(ours[name], theirs[name])]:
-        differ = f"{' and '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not what Smoothed gives"
-        raise Wrong(
-            f"in training all is right. In evaluation mode, without a recomputation, {differ}: what does it do where "
-            "self.training is False?"
-        )
+    """Raises `Wrong` unless a forward in evaluation mode does what `Smoothed`'s does, plain and checkpointed."""
+    theirs = _evaluated(Smoothed(), PLAIN)
+    for strategy in (PLAIN, *BOTH):
+        ours = _evaluated(repaired, with_context(strategy, announced))
+        if wrong := [name for name in theirs if not equal_values(ours[name], theirs[name])]:
+            differ = f"{' and '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not what Smoothed gives"
+            where = "without a recomputation" if strategy is PLAIN else f"checkpointed ({strategy.name})"
+            raise Wrong(
+                f"in training all is right. In evaluation mode, {where}, {differ}: what does it do where "
+                "self.training is False?"
+            )
+
+
+def _evaluated(module: Smoothed, strategy: Strategy) -> dict[str, object]:
+    """What forward and backward in evaluation mode return and write, from a state that is given."""
+    with isolated(module, rows()) as call:
+        module.calls, module.mean = 10, torch.linspace(-1.0, 1.0, 16)
+        module.eval()
+        length = len(_smoothed_state(module)["history"])
+        output = strategy(module, *call.args)
+        weighted_sum(output).backward()
+        state = _smoothed_state(module)
+        return {"its output": output.detach().clone(), **state, "history": len(state["history"]) - length}
 
 
 @check.add(
