@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import (
@@ -549,6 +549,124 @@ def test_an_evaluation_that_draws_from_the_default_stream_agrees_with_itself():
 
     assert net.training and run_twice(mean, net, x).agrees
     assert mean(net, x) != mean(net, x), "called twice in a row, it does not"
+
+
+# Ranks
+
+
+class Tracker:
+    """Keeps the state of a stream of its own, and lends it to torch's default generator."""
+
+    def __init__(self, seed: int):
+        self.state = torch.Generator().manual_seed(seed).get_state()
+
+    @contextmanager
+    def lent(self):
+        before = torch.get_rng_state()
+        torch.set_rng_state(self.state)
+        try:
+            yield
+        finally:
+            self.state = torch.get_rng_state()
+            torch.set_rng_state(before)
+
+
+class Sharded(nn.Module):
+    """Drops some places alike on every rank, then others on each rank by itself: [N, 8] -> [N, 8]."""
+
+    def __init__(self, rank: int):
+        super().__init__()
+        self.tracker = Tracker(1000 + rank)
+
+    def forward(self, x):
+        x = F.dropout(x.tanh(), 0.5)
+        with self.tracker.lent():
+            return F.dropout(x.exp(), 0.5)
+
+
+def test_a_tracker_draws_alike_on_all_ranks_outside_and_for_each_rank_inside():
+    alike, own = [], []
+    for rank in range(2):
+        torch.manual_seed(0)
+        alike.append(F.dropout(torch.ones(64)))
+        with Sharded(rank).tracker.lent():
+            own.append(F.dropout(torch.ones(64)))
+        alike.append(F.dropout(torch.ones(64)))
+    assert torch.equal(alike[0], alike[2]) and torch.equal(alike[1], alike[3]) and not torch.equal(*own)
+
+
+@BOTH
+def test_a_stream_that_a_tracker_lends_is_not_replayed(strategy):
+    assert divergence(Sharded(0), leaf(8, 8), strategy=strategy).outcome == "silent"
+
+
+def test_it_is_the_plain_run_if_the_recomputation_is_given_the_trackers_state_as_well():
+    module = Sharded(0)
+
+    def contexts():
+        entry = module.tracker.state
+
+        @contextmanager
+        def replayed():
+            now, module.tracker.state = module.tracker.state, entry
+            try:
+                yield
+            finally:
+                module.tracker.state = now
+
+        return nullcontext(), replayed()
+
+    strategy = Strategy("", False, context_fn=contexts)
+    assert divergence(module, leaf(8, 8), strategy=strategy).equal
+
+
+class Twice(nn.Module):
+    """A stem, then one block `uses` times, each of them run by `run`: [N, 4] -> [N, 4]."""
+
+    def __init__(self, run, uses: int = 2):
+        super().__init__()
+        self.stem, self.block = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.run, self.uses = run, uses
+
+    def forward(self, x):
+        x = self.stem(x)
+        for _ in range(self.uses):
+            x = self.run(self.block, x).tanh()
+        return x
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    """One process that is a group: no other is needed for what the wrapper does to gradients."""
+    if not distributed.is_available() or not distributed.is_gloo_available():
+        pytest.skip("this torch has no gloo")
+    store = distributed.FileStore(str(tmp_path / "store"), 1)
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("uses", [1, 2])
+@pytest.mark.parametrize("run", [PLAIN, NON_REENTRANT, REENTRANT], ids=lambda strategy: strategy.name)
+def test_under_ddp_and_reentrant_a_block_that_is_used_twice_is_ready_twice(run, uses, process_group):
+    model = nn.parallel.DistributedDataParallel(Twice(run, uses))
+    loss = model(leaf(2, 4)).sum()
+    if run is REENTRANT and uses == 2:
+        with pytest.raises(RuntimeError, match="marked as ready twice|ready only once"):
+            loss.backward()
+    else:
+        loss.backward()
+        assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_under_reentrant_a_gradient_is_finished_once_for_each_use():
+    finished = {}
+    for run in (PLAIN, NON_REENTRANT, REENTRANT):
+        model, calls = Twice(run), []
+        model.block.weight.register_post_accumulate_grad_hook(lambda parameter, calls=calls: calls.append(1))
+        model(leaf(2, 4)).sum().backward()
+        finished[run.name] = len(calls)
+    assert finished == {"plain": 1, "non-reentrant": 1, "reentrant": 2}
 
 
 # Lost masks

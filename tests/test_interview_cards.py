@@ -5,8 +5,9 @@ shown (`shown_by`), in one of two ways:
 
 - `tests/test_x.py::test_name`: a test of this repository that asserts it. File and function must exist.
 - `04_dropout.ipynb: some text`: what that notebook prints. The text, of at least 12 characters, must stand, character
-  for character, in what one cell, and no other, has stored on stdout, and the cell must be one whose output is compared in every test
-  run (no tag `nbval-ignore-output`). Markdown, source and pictures are no evidence. A definition, too, needs a test.
+  for character, in what one cell, and no other, has stored on stdout. The cell must be one whose output is compared in
+  every test run (no tag `nbval-ignore-output`). Markdown, source and pictures are no evidence: a definition, too, needs
+  a test.
 
 A number with two digits or more that a point names must stand in that same output, or in the source of that test (its
 decorators, and the constants of its module that it names, included). Numbers are compared by value: 1,000 is 1_000.
