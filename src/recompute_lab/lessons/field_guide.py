@@ -245,7 +245,12 @@ def diagnose(answer: dict) -> str:
             raise Wrong(
                 f"{letter}: the verdicts are right, the root cause is not {number}. {_not_that(letter, number)}"
             )
-        if not isinstance(name, str) or not _tokens(name) & _names_of(letter):
+        words = _tokens(name) if isinstance(name, str) else set()
+        if len(words) > _MOST_WORDS:
+            raise Wrong(
+                f"{letter}: verdicts and root cause are right; as the name give one thing, not {len(words)} words."
+            )
+        if not words & _names_of(letter):
             raise Wrong(
                 f"{letter}: verdicts and root cause are right, but {name!r} is not what differs, or it "
                 "only follows from what does. What do the two passes find otherwise, before anything has come of it?"
@@ -292,6 +297,7 @@ def _names_of(letter: str) -> set[str]:
     return names
 
 
+_MOST_WORDS = 8  # a name with its path; more is a list of guesses
 _WORDS = {
     "weight": "parameter",
     "weights": "parameter",
@@ -320,7 +326,7 @@ def repair_steered(answer: type) -> str:
     """`answer` is a subclass of `Steered` with a step of its own."""
     _must_be_a(answer, Steered)
     _must_leave_no_hook(answer, plainly)
-    _must_be_repaired(answer, Steered, lambda model: model.block.up)
+    _must_be_repaired(answer, Steered, lambda model: [model.block.up, model.block.down])
     _must_leave_no_hook(answer, IMPLEMENTATIONS["non-reentrant"])
     return "both passes are steered, nobody else is, and the gradients are the plain run's, bit for bit."
 
@@ -340,7 +346,7 @@ def _must_leave_no_hook(answer: type, run: Callable) -> None:
 )
 def repair_scaled(answer: type) -> str:
     """`answer` is a subclass of `Scaled` with a step of its own."""
-    _must_be_repaired(answer, Scaled, lambda model: model.deep.layers[0])
+    _must_be_repaired(answer, Scaled, lambda model: list(model.deep.layers))
     return "each pass goes through the scales from their beginning, and the gradients are the plain run's, bit for bit."
 
 
@@ -349,7 +355,7 @@ def _must_be_a(answer: type, kind: type) -> None:
         raise Wrong(f"give a class: class Repaired({kind.__name__}), with a step of its own.")
 
 
-def _must_be_repaired(answer: type, kind: type, inside: Callable[[nn.Module], nn.Module]) -> None:
+def _must_be_repaired(answer: type, kind: type, inside: Callable[[nn.Module], list[nn.Module]]) -> None:
     """Raises `Wrong` unless the step is the original's, checkpointed, and right under both implementations."""
     _must_be_a(answer, kind)
     plain = stepped(kind, plainly)
@@ -368,24 +374,30 @@ def _must_be_repaired(answer: type, kind: type, inside: Callable[[nn.Module], nn
             raise Wrong(f"{implementation}: {symptom(result)}.")
         runs = _Runs(answer, inside, run)
         runs.make().step(runs)
-        if runs.inside < 2:
-            raise Wrong("the layers no longer run in a checkpointed segment: that saves no memory. Give them to run().")
+        if min(runs.inside) < 2:
+            raise Wrong(
+                "the layers, or some of them, no longer run in a checkpointed segment: that saves no memory. Give them "
+                "to run()."
+            )
 
 
 class _Runs:
-    """A `run` that counts how often the layer ran within what it was given: twice, where it is checkpointed."""
+    """A `run` that counts how often each layer ran within what it was given: twice, where it is checkpointed."""
 
-    def __init__(self, answer: type, inside: Callable[[nn.Module], nn.Module], run: Callable):
-        self._answer, self._layer, self._run = answer, inside, run
-        self._depth = self.inside = 0
+    def __init__(self, answer: type, inside: Callable[[nn.Module], list[nn.Module]], run: Callable):
+        self._answer, self._layers, self._run = answer, inside, run
+        self._depth, self.inside = 0, []
 
     def make(self) -> nn.Module:
         model = self._answer()
-        self._layer(model).register_forward_pre_hook(self._count)
+        layers = self._layers(model)
+        self.inside = [0] * len(layers)
+        for number, layer in enumerate(layers):
+            layer.register_forward_pre_hook(partial(self._count, number))
         return model
 
-    def _count(self, module: nn.Module, args: tuple) -> None:
-        self.inside += self._depth > 0
+    def _count(self, number: int, module: nn.Module, args: tuple) -> None:
+        self.inside[number] += self._depth > 0
 
     def __call__(self, segment: Callable, *args):
         def counted(*args):
