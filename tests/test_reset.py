@@ -33,7 +33,7 @@ def write(lesson: reset.Lesson) -> None:
 
 @pytest.fixture
 def bare(tmp_path) -> Path:
-    """A folder like notebooks/, no git: one lesson, built; a journal and an earlier copy in my/; a learner's notebook."""
+    """A folder like notebooks/, no git: a lesson, built; a journal and an old copy in my/; a notebook of one's own."""
     notebooks = tmp_path / "notebooks"
     (notebooks / "source").mkdir(parents=True)
     (notebooks / "source" / "01_small.py").write_text(LESSON)

@@ -3,10 +3,10 @@
     python tools/reset.py [--only 04] [--notebooks FOLDER]
 
 A notebook whose cells you have changed is first copied to notebooks/my/DATE-TIME/ (UTC; nothing there is ever
-overwritten), then put back: from git's last commit, or built anew from notebooks/source where there is no git, or where
-the commit holds answers of yours. Of a notebook that was only run, the outputs are put back, without a copy. What has no
-source (your own notebooks, everything in my/) is left alone. One line for each notebook says what was done. Close the
-notebooks in JupyterLab first: a page that is open would save over what was put back.
+overwritten), then put back: from git's last commit, or built anew from notebooks/source where there is no git, or
+where the commit holds answers of yours. Of a notebook that was only run, the outputs are put back, without a copy.
+What has no source (your own notebooks, everything in my/) is left alone. One line for each notebook says what was
+done. Close the notebooks in JupyterLab first: a page that is open would save over what was put back.
 """
 
 from __future__ import annotations

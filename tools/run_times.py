@@ -2,9 +2,10 @@
 
     python tools/run_times.py [--rounds 1] [--only 01] [--write]
 
-Every notebook, learner's and solved, is executed as notebooks/build.py executes it, in turns with a *floor*: a notebook
-that only imports what every lesson imports. So a slow moment of the machine hits all of them. --write puts the medians
-into notebooks/data/run_times.json, and their table into notebooks/workshop.md, between two comments. Nothing is asserted.
+Every notebook, learner's and solved, is executed as notebooks/build.py executes it, in turns with a *floor*: a
+notebook that only imports what every lesson imports. So a slow moment of the machine hits all of them. --write puts
+the medians into notebooks/data/run_times.json, and their table into notebooks/workshop.md, between two comments.
+Nothing is asserted.
 """
 
 from __future__ import annotations
