@@ -1,6 +1,7 @@
 """tools/workshop_check.py on a tree of its own: what it says of a notebook that is broken, and of one that is not."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,30 +21,32 @@ sys.path.insert(0, str(HOUSE / "tools"))
 
 import workshop_check as tool  # noqa: E402
 
-# As the builder would store it, without the seconds that a kernel takes.
-SAID = ["The answer is 42\n", "1.5\n", "Time passes: True\n", None]
-NAME = "01_small.ipynb"
+# What the builder would store, without the seconds that a kernel takes.
+SAID = ["The answer is 42\n", "1.5\n", "Time passes: True\n"]
 
 
-@pytest.fixture
-def notebooks(tmp_path) -> Path:
-    """A folder like notebooks/, with one small lesson, learner's and solved."""
-    folder = tmp_path / "notebooks"
-    (folder / "source").mkdir(parents=True)
-    (folder / "source" / "01_small.py").write_text(LESSON)
-    for solved in (False, True):
-        notebook = build.render("01_small", LESSON, solved)
-        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-        for number, (cell, said) in enumerate(zip(code, SAID, strict=True), 1):
-            cell.execution_count = number
-            cell.outputs = [nbformat.v4.new_output("stream", text=said)] if said else []
-        if solved:
-            value = nbformat.v4.new_output("execute_result", {"text/plain": "21.0"}, execution_count=4)
-            code[-1].outputs = [value]
-        path = folder / ("solutions" if solved else "") / NAME
-        path.parent.mkdir(exist_ok=True)
-        nbformat.write(notebook, path)
-    return folder
+def write(folder: Path, name: str, solved: bool = False, source: str = LESSON) -> Path:
+    """The small lesson under a name of one's own: its source, and one of its notebooks."""
+    (folder / "source").mkdir(parents=True, exist_ok=True)
+    (folder / "source" / f"{name}.py").write_text(source)
+    notebook = build.render(name, source, solved)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for number, cell in enumerate(code, 1):
+        cell.execution_count = number
+    for cell, said in zip(code, SAID, strict=False):
+        cell.outputs = [nbformat.v4.new_output("stream", text=said)]
+    if solved:
+        code[-1].outputs = [nbformat.v4.new_output("execute_result", {"text/plain": "21.0"}, execution_count=4)]
+    path = folder / ("solutions" if solved else "") / f"{name}.ipynb"
+    path.parent.mkdir(exist_ok=True)
+    nbformat.write(notebook, path)
+    return path
+
+
+def change(path: Path, edit) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    edit([cell for cell in notebook.cells if cell.cell_type == "code"])
+    nbformat.write(notebook, path)
 
 
 def command(notebooks: Path, *options: str) -> list[str]:
@@ -56,99 +59,108 @@ def run(notebooks: Path, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def change(path: Path, edit) -> None:
-    notebook = nbformat.read(path, as_version=4)
-    edit([cell for cell in notebook.cells if cell.cell_type == "code"])
-    nbformat.write(notebook, path)
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def line_of(page: str, name: str) -> str:
-    (line,) = (line for line in page.splitlines() if f" {name}" in line)
+    (line,) = (line for line in page.splitlines() if f"  {name}" in line)
     return line
 
 
-def test_all_fine(notebooks, tmp_path):
-    before = {path: path.read_bytes() for path in notebooks.rglob("*.ipynb")}
+def test_all_fine(tmp_path):
+    notebooks = tmp_path / "notebooks"
+    for solved in (False, True):
+        write(notebooks, "01_small", solved)
+    before = files(notebooks)
     status, page = run(notebooks, "--page", str(tmp_path / "page.txt"))
     assert status == 0 and "\nREADY: 2 notebooks ran" in page
-    assert all(line_of(page, name).startswith("ok ") for name in (NAME, f"solutions/{NAME}"))
+    for name in ("01_small.ipynb", "solutions/01_small.ipynb"):
+        assert re.fullmatch(r"ok +\d+\.\d s  " + name, line_of(page, name))
     assert "widgets in a browser: not checked" in page
     assert (tmp_path / "page.txt").read_text() == page
-    assert {path: path.read_bytes() for path in notebooks.rglob("*.ipynb")} == before, "nothing is written"
-    assert sorted(path.name for path in notebooks.iterdir()) == [NAME, "solutions", "source"]
+    assert files(notebooks) == before, "nothing is written"
 
 
-def test_one_digit_of_a_stored_output(notebooks):
-    change(notebooks / "solutions" / NAME, lambda code: code[0].outputs[0].update(text="The answer is 43\n"))
-    status, page = run(notebooks)
-    line = line_of(page, f"solutions/{NAME}")
-    assert status == 1 and "NOT READY: 1 of" in page
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory) -> tuple[int, str]:
+    """One run over a tree in which every lesson has something of its own: the exit status and the page."""
+    notebooks = tmp_path_factory.mktemp("wrong") / "notebooks"
+    change(write(notebooks, "01_digit"), lambda code: code[0].outputs[0].update(text="The answer is 43\n"))
+    write(notebooks, "02_raises", source=LESSON.replace("6 * 7", "6 / 0"))
+    write(notebooks, "03_hangs", source=LESSON.replace("6 * 7", "6 * 7\nwhile True: pass"))
+    write(notebooks, "04_dies", source=LESSON.replace("6 * 7", "__import__('os')._exit(1)"))
+    # Solved, and saved before it was run: the output is another one.
+    answer = "def half(number):\n    return number / 2\n\nhalf(answer)"
+    change(write(notebooks, "05_answers"), lambda code: code[-1].update(source=answer))
+    change(write(notebooks, "06_note"), lambda code: code[0].update(source=code[0].source + "  # a note"))
+    write(notebooks, "07_half").write_text('{"cells": [')
+    return run(notebooks, "--timeout", "5")
+
+
+def below(page: str, name: str, count: int) -> list[str]:
+    """The lines below a notebook's."""
+    return [line.strip() for line in page.partition(line_of(page, name))[2].splitlines()[1 : count + 1]]
+
+
+def test_what_is_wrong_fails(wrong):
+    status, page = wrong
+    assert status == 1 and re.search(r"^NOT READY: 13 of 21 checks failed\.$", page, re.MULTILINE), page
+    assert len(page.splitlines()) <= tool.MAX_LINES and max(map(len, page.splitlines())) <= tool.MAX_COLUMNS
+
+
+def test_one_digit_of_a_stored_output(wrong):
+    line = line_of(wrong[1], "01_digit.ipynb")
     assert line.startswith("FAIL ") and line.endswith("cell 2, [1]")
     told = ["`answer = 6 * 7` printed something else", "stored: The answer is 43", "here:   The answer is 42"]
-    assert [text.strip() for text in page.partition(line)[2].splitlines()[1:4]] == told
-    assert line_of(page, NAME).startswith("ok ")
+    assert below(wrong[1], "01_digit.ipynb", 3) == told
 
 
-def broken_source(notebooks: Path, old: str, new: str) -> None:
-    """The lesson itself is at fault: its source says what its notebooks say."""
-    source = notebooks / "source" / "01_small.py"
-    source.write_text(source.read_text().replace(old, new))
-    change(notebooks / NAME, lambda code: code[0].update(source=code[0].source.replace(old, new)))
-    (notebooks / "solutions" / NAME).unlink()
+def test_an_exception(wrong):
+    assert line_of(wrong[1], "02_raises.ipynb").endswith("cell 2, [1]; and 1 more")
+    assert below(wrong[1], "02_raises.ipynb", 2) == ["`answer = 6 / 0` raised", "ZeroDivisionError: division by zero"]
 
 
-def test_an_exception(notebooks):
-    broken_source(notebooks, "6 * 7", "6 / 0")
-    status, page = run(notebooks)
-    line = line_of(page, NAME)
-    assert status == 1 and "cell 2, [1]; and 1 more" in line
-    assert "`answer = 6 / 0` raised\n" in page and "ZeroDivisionError: division by zero\n" in page
-    assert "is not there: 'make reset ONLY=01'" in line_of(page, f"solutions/{NAME}")
+def test_a_cell_that_does_not_end(wrong):
+    assert line_of(wrong[1], "03_hangs.ipynb").endswith("cell 2, [1]")
+    assert below(wrong[1], "03_hangs.ipynb", 1) == ["`answer = 6 * 7` did not end within 5 s"]
 
 
-def test_a_cell_that_does_not_end(notebooks):
-    broken_source(notebooks, "6 * 7", "6 * 7\nwhile True: pass")
-    status, page = run(notebooks, "--timeout", "3")
-    assert status == 1 and "cell 2, [1]" in line_of(page, NAME)
-    assert "`answer = 6 * 7` did not end within 3 s\n" in page
+def test_a_kernel_that_dies(wrong):
+    assert line_of(wrong[1], "04_dies.ipynb").startswith("FAIL ") and "cell 2, [1]" in line_of(
+        wrong[1], "04_dies.ipynb"
+    )
+    assert below(wrong[1], "04_dies.ipynb", 1)[0].startswith("`answer = __import__('os')._exit(1)` ")
 
 
-def test_a_kernel_that_dies(notebooks):
-    broken_source(notebooks, "6 * 7", "__import__('os')._exit(1)")
-    status, page = run(notebooks)
-    assert status == 1 and "cell 2, [1]" in line_of(page, NAME) and "`answer = __import__" in page
+def test_a_learners_copy_is_named_with_what_to_do(wrong):
+    line = line_of(wrong[1], "05_answers.ipynb")
+    assert line.startswith("FAIL ") and line.endswith("changed: 'make reset ONLY=05', cells 6")
+    owner = "look  a learner's copy? Changed against notebooks/source: 05_answers.ipynb, 06_note.ipynb"
+    assert owner in wrong[1].splitlines()
 
 
-def test_a_learners_copy_is_named_with_what_to_do(notebooks):
-    def solve(code):
-        code[-1].source = code[-1].source.replace("...", "return number / 2")
-
-    change(notebooks / NAME, solve)  # solved, and saved before it was run: nbval finds another output
-    status, page = run(notebooks)
-    assert status == 1 and "changed (6): 'make reset ONLY=01'" in line_of(page, NAME)
-    assert f"a learner's copy? Changed against notebooks/source: {NAME}" in page
+def test_a_changed_notebook_that_runs_fails_nothing(wrong):
+    line = line_of(wrong[1], "06_note.ipynb")
+    assert line.startswith("look ") and line.endswith("changed: 'make reset ONLY=06', cells 2")
 
 
-def test_a_changed_notebook_that_runs_fails_nothing(notebooks):
-    change(notebooks / NAME, lambda code: code[0].update(source=code[0].source + "  # a note"))
-    status, page = run(notebooks)
-    assert status == 0 and line_of(page, NAME).startswith("look ")
+def test_a_broken_file_and_a_missing_one(wrong):
+    assert line_of(wrong[1], "07_half.ipynb").endswith("is unreadable: 'make reset ONLY=07'")
+    assert line_of(wrong[1], "solutions/07_half.ipynb").endswith("is not there: 'make reset ONLY=07'")
 
 
-def test_a_broken_file(notebooks):
-    (notebooks / NAME).write_text('{"cells": [')
-    status, page = run(notebooks)
-    assert status == 1 and "cannot be read as a notebook: 'make reset ONLY=01'" in line_of(page, NAME)
-
-
-def test_no_lesson_fits(notebooks):
-    done = subprocess.run(command(notebooks, "--pattern", "07*"), capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.strip() == "No lesson in notebooks/source fits '07*'."
+def test_no_lesson_fits(tmp_path):
+    write(tmp_path, "01_small")
+    done = subprocess.run(command(tmp_path, "--pattern", "07*"), capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.strip() == f"No lesson in {tmp_path.name}/source fits '07*'."
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_leaves_nothing_running(notebooks, number):
-    broken_source(notebooks, "6 * 7", "6 * 7\nopen('pid', 'w').write(str(__import__('os').getpid()))\nwhile True: pass")
+def test_interrupted_it_leaves_nothing_running(tmp_path, number):
+    notebooks = tmp_path / "notebooks"
+    hang = "6 * 7\nopen('pid', 'w').write(str(__import__('os').getpid()))\nwhile True: pass"
+    write(notebooks, "01_small", source=LESSON.replace("6 * 7", hang))
     child = subprocess.Popen(command(notebooks), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not (notebooks / "pid").exists() or not (notebooks / "pid").read_text():

@@ -193,7 +193,7 @@ def check_notebook(lesson: reset.Lesson, processes: Processes, timeout: float) -
     name, again = f"{lesson.name:<36}", f"'make reset ONLY={lesson.source.name[:2]}'"
     state = lesson.state()
     if state in (reset.MISSING, reset.BROKEN):
-        said = "is not there" if state == reset.MISSING else "cannot be read as a notebook"
+        said = "is not there" if state == reset.MISSING else "is unreadable"
         return Line(BAD, f"    -    {name}  {said}: {again}")
     with tempfile.TemporaryDirectory() as scratch:
         report, log, start = Path(scratch, "cells"), Path(scratch, "log"), time.monotonic()
@@ -204,11 +204,8 @@ def check_notebook(lesson: reset.Lesson, processes: Processes, timeout: float) -
         wrong = judged(lesson.path, records_of(report), status, log.read_text(errors="replace"), timeout)
     head = f"{took:5.1f} s  {name} "
     if state == reset.CHANGED:
-        cells = ", ".join(map(str, lesson.changes()[:6]))
-        told = f"changed (cells {cells}): {again}"
-        return (
-            Line(BAD, f"{head} {told}", [wrong[0], *wrong[1]][:MAX_DETAILS]) if wrong else Line(LOOK, f"{head} {told}")
-        )
+        told = f"{head} changed: {again}, cells {', '.join(map(str, lesson.changes()))}"
+        return Line(BAD, told, [wrong[0], *wrong[1]][:MAX_DETAILS]) if wrong else Line(LOOK, told)
     if wrong:
         return Line(BAD, f"{head} {wrong[0]}", wrong[1])
     return Line(LOOK, f"{head} was run here: its outputs are those") if state == reset.RUN else Line(OK, head.rstrip())
