@@ -145,7 +145,9 @@ def differing(stored: str, here: str) -> list[str]:
 def reason(record: dict, timeout: float) -> tuple[str, list[str]]:
     """What went wrong in a cell, in words, and its details."""
     if record["why"].startswith("Timeout"):
-        return f"did not end within {timeout:g} s", []
+        # nbval waits for the answer of a kernel that has died, and then cannot interrupt it.
+        died = "Failed to interrupt" in record["why"]
+        return f"did not end within {timeout:g} s" + (" (kernel died, or stuck)" if died else ""), []
     if record["raised"]:
         return "raised", [record["raised"].strip().splitlines()[0]]
     details = differing(record["stored"], record["here"])
@@ -157,7 +159,7 @@ def where(path: Path, code_cell: int) -> tuple[str, str]:
     cells = json.loads(path.read_bytes())["cells"]
     code = [(number, "".join(cell["source"])) for number, cell in enumerate(cells, 1) if cell["cell_type"] == "code"]
     number, source = code[code_cell]
-    return f"cell {number}, [{code_cell + 1}]", f"`{shortened((source.splitlines() or [''])[0], 50)}`"
+    return f"cell {number}, [{code_cell + 1}]", f"`{shortened((source.splitlines() or [''])[0], 34)}`"
 
 
 def records_of(report: Path) -> list[dict]:
