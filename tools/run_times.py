@@ -148,6 +148,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.write and options.only:
         parser.error("--write needs all notebooks, measured in turns: leave out --only")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as make sets it: a thread that waits yields its core
     times = measure(ROOT / "notebooks", options.only, options.rounds)
     show(times)
     if options.write:

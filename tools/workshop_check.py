@@ -372,6 +372,7 @@ def main() -> int:
     if not todo:
         print(f"No lesson in {options.notebooks.name}/source fits '{options.pattern}'.", file=sys.stderr)
         return 1
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as make sets it: a thread that waits yields its core
     processes = Processes()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # one way out for both
