@@ -2,6 +2,7 @@
 PYTHON  ?= python3
 PORT    ?= 8888
 ONLY    ?=
+PAGE    ?=
 TIMEOUT ?= 180
 WORKERS ?= 2
 
@@ -12,7 +13,7 @@ PY    := .venv/bin/python
 # three times as fast, and compute the same.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help setup lab test lint unit learner solved browser notebooks studies bench lock
+.PHONY: help setup lab test lint unit learner solved browser notebooks studies bench times workshop-check reset lock
 
 help:
 	@echo "make lab        install into .venv (once) and open JupyterLab on the first lesson"
@@ -20,6 +21,9 @@ help:
 	@echo "make notebooks  rebuild the notebooks from notebooks/source (ONLY=01 for one; TIMEOUT=180 seconds each)"
 	@echo "make studies    train what lessons 04 and 05 show (many minutes; goes on where it was stopped)"
 	@echo "make bench      measure what the lab's tools cost"
+	@echo "make times      measure how long each notebook runs, and write it into notebooks/workshop.md (many minutes)"
+	@echo "make workshop-check  is this machine ready to teach on? One page (ONLY=01 for one lesson; PAGE=file keeps it)"
+	@echo "make reset      take the lessons back to unsolved; what you wrote is kept in notebooks/my (ONLY=01 for one)"
 	@echo "make lock       resolve requirements.lock anew (needs uv)"
 	@echo "Settings: PYTHON=python3.12 (3.11 to 3.14), PORT=8888, WORKERS=2 (tests side by side)"
 
@@ -76,6 +80,17 @@ studies: setup
 bench: setup
 	@$(PY) tests/bench.py
 	@PYTHONPATH=notebooks $(PY) tests/browser/bench.py
+	@$(PY) tools/run_times.py
+
+times: setup
+	@$(PY) tools/run_times.py --rounds 3 --write
+
+workshop-check: setup
+	@$(PY) tools/workshop_check.py --port "$(PORT)" --jobs $(WORKERS) \
+	    $(if $(ONLY),--pattern '$(ONLY)*') $(if $(PAGE),--page '$(PAGE)')
+
+reset: setup
+	@$(PY) tools/reset.py $(if $(ONLY),--only '$(ONLY)')
 
 # One version of each package for all Pythons and platforms. What torch brings
 # for NVIDIA GPUs is left out of the lock: torch pins that itself, where it needs it.

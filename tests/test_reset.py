@@ -1,0 +1,224 @@
+"""tools/reset.py: back to unsolved, and nothing that a learner wrote is lost."""
+
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import build
+import nbformat
+import pytest
+from small_lesson import LESSON
+
+HOUSE = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(HOUSE / "tools"))
+
+import reset  # noqa: E402
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+FOLDER = "2026-01-02T03-04-05Z"
+NAME = "01_small.ipynb"
+
+
+def write(lesson: reset.Lesson) -> None:
+    """Stands in for the builder: the lesson's notebook, with outputs, without the seconds that a kernel takes."""
+    notebook = build.render(lesson.source.stem, LESSON, lesson.solved)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for number, cell in enumerate(code, 1):
+        cell.execution_count, cell.outputs = number, [nbformat.v4.new_output("stream", text=f"said {number}\n")]
+    lesson.path.parent.mkdir(exist_ok=True)
+    nbformat.write(notebook, lesson.path)
+
+
+@pytest.fixture
+def bare(tmp_path) -> Path:
+    """A folder like notebooks/, no git: a lesson, built; a journal and an old copy in my/; a notebook of one's own."""
+    notebooks = tmp_path / "notebooks"
+    (notebooks / "source").mkdir(parents=True)
+    (notebooks / "source" / "01_small.py").write_text(LESSON)
+    for lesson in reset.lessons(notebooks):
+        write(lesson)
+    (notebooks / "my" / "older").mkdir(parents=True)
+    (notebooks / "my" / "progress.jsonl").write_text('{"a": 1}\n')
+    (notebooks / "my" / "older" / NAME).write_text("an earlier copy")
+    (notebooks / "Untitled.ipynb").write_text("{}")
+    return notebooks
+
+
+def git(folder: Path, *words: str) -> str:
+    own = ("-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false")
+    return subprocess.run(["git", *own, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def checkout(bare) -> Path:
+    if not shutil.which("git"):
+        pytest.skip("there is no git on this machine")
+    (bare.parent / ".gitignore").write_text("notebooks/my/\n")
+    git(bare.parent, "init", "-q")
+    git(bare.parent, "add", ".")
+    git(bare.parent, "commit", "-qm", "all")
+    return bare
+
+
+@pytest.fixture(params=["bare", "checkout"])
+def notebooks(request) -> Path:
+    return request.getfixturevalue(request.param)
+
+
+def run(notebooks: Path, **options) -> list[str]:
+    told = list(reset.reset(notebooks, now=NOW, build=write, **options))
+    assert all(well for _, well in told), told
+    return [line for line, _ in told]
+
+
+def everything(notebooks: Path) -> dict[str, bytes]:
+    return {p.relative_to(notebooks).as_posix(): p.read_bytes() for p in notebooks.rglob("*") if p.is_file()}
+
+
+def edit(path: Path, change) -> bytes:
+    """Changes a notebook as JupyterLab does, which notes Python's version; what the file then holds."""
+    notebook = nbformat.read(path, as_version=4)
+    change(notebook.cells)
+    notebook.metadata.language_info["version"] = "3.12.0"
+    nbformat.write(notebook, path)
+    return path.read_bytes()
+
+
+def solve(cells) -> None:
+    cells[-1].source = "def half(number):\n    return number / 2\n\nhalf(answer)"
+
+
+def reword(cells) -> None:
+    cells[0].source += "\n\nA note of mine."
+
+
+def add(cells) -> None:
+    cells.append(nbformat.v4.new_code_cell("1 + 1"))
+
+
+def drop(cells) -> None:
+    del cells[-1]
+
+
+def rerun(cells) -> None:
+    cells[1].execution_count, cells[1].outputs = 7, []
+
+
+@pytest.mark.parametrize("change", [solve, reword, add, drop])
+def test_what_a_learner_wrote_is_copied_and_the_lesson_put_back(notebooks, change):
+    before = everything(notebooks)
+    mine = edit(notebooks / NAME, change)
+    told, other = run(notebooks)
+    after = everything(notebooks)
+    assert after.pop(f"my/{FOLDER}/{NAME}") == mine
+    assert after == before, "all else is as it was, the journal and the earlier copy, too"
+    assert told.startswith(f"{NAME}: changed, yours is kept as notebooks/my/{FOLDER}/{NAME}; ")
+    assert other == f"solutions/{NAME}: as it was"
+
+
+def test_the_line_says_where_it_came_from(checkout):
+    edit(checkout / NAME, solve)
+    assert run(checkout)[0].endswith("put back from git's last commit")
+    assert git(checkout, "status", "--porcelain") == ""
+    shutil.rmtree(checkout.parent / ".git")
+    edit(checkout / NAME, solve)
+    assert run(checkout)[0].endswith("built anew from source/01_small.py")
+
+
+def test_outputs_alone_are_put_back_without_a_copy(notebooks):
+    before = everything(notebooks)
+    edit(notebooks / NAME, rerun)
+    assert "was run, its cells are unchanged (no copy)" in run(notebooks)[0]
+    assert everything(notebooks) == before
+
+
+def test_nothing_changed_nothing_done(notebooks):
+    before = everything(notebooks)
+    assert run(notebooks) == [f"{NAME}: as it was", f"solutions/{NAME}: as it was"]
+    assert everything(notebooks) == before
+
+
+@pytest.mark.parametrize(
+    "half", [b'{"cells": [{"cell_ty', b"", b"[]", b"\xff\xfe", b'{"cells": null}', b'{"cells": [1]}']
+)
+def test_a_half_written_notebook_is_copied_too(notebooks, half):
+    before = everything(notebooks)
+    (notebooks / NAME).write_bytes(half)
+    assert "cannot be read as a notebook, yours is kept as" in run(notebooks)[0]
+    after = everything(notebooks)
+    assert after.pop(f"my/{FOLDER}/{NAME}") == half
+    assert after == before
+
+
+def test_a_lost_notebook_comes_back(notebooks):
+    before = everything(notebooks)
+    (notebooks / NAME).unlink()
+    assert f"{NAME}: was not there; " in run(notebooks)[0]
+    assert everything(notebooks) == before
+
+
+def test_a_changed_solution_is_kept_apart_from_the_learners(notebooks):
+    mine = [edit(notebooks / folder / NAME, reword) for folder in (".", "solutions")]
+    run(notebooks)
+    kept = notebooks / "my" / FOLDER
+    assert [(kept / folder / NAME).read_bytes() for folder in (".", "solutions")] == mine
+
+
+def test_no_copy_is_ever_overwritten(notebooks):
+    first = edit(notebooks / NAME, solve)
+    run(notebooks)
+    second = edit(notebooks / NAME, add)
+    assert f"my/{FOLDER}-2/{NAME}" in run(notebooks)[0]
+    kept = [(notebooks / "my" / folder / NAME).read_bytes() for folder in (FOLDER, f"{FOLDER}-2")]
+    assert kept == [first, second]
+
+
+def test_answers_that_were_committed_do_not_count_as_the_lesson(checkout):
+    before = everything(checkout)
+    mine = edit(checkout / NAME, solve)
+    git(checkout, "commit", "-qam", "my answers")
+    assert run(checkout)[0].endswith("built anew from source/01_small.py")
+    after = everything(checkout)
+    assert after.pop(f"my/{FOLDER}/{NAME}") == mine
+    assert after == before
+
+
+def test_only_the_named_lesson_is_reset(notebooks):
+    (notebooks / "source" / "02_other.py").write_text(LESSON)
+    mine = edit(notebooks / NAME, solve)
+    done = [line.partition(":")[0] for line in run(notebooks, only="02")]
+    assert done == ["02_other.ipynb", "solutions/02_other.ipynb"]
+    assert (notebooks / NAME).read_bytes() == mine
+    with pytest.raises(ValueError, match="no lesson's name begins with '03'"):
+        run(notebooks, only="03")
+
+
+def test_where_no_copy_can_be_kept_nothing_is_put_back(notebooks):
+    mine = edit(notebooks / NAME, solve)
+    shutil.rmtree(notebooks / "my")
+    (notebooks / "my").write_text("a file where the folder should be")
+    (line, well), _ = reset.reset(notebooks, now=NOW, build=write)
+    assert not well and line.startswith(f"{NAME}: NOT reset: ")
+    assert (notebooks / NAME).read_bytes() == mine
+
+
+def test_which_cells_were_changed(notebooks):
+    lesson = reset.lessons(notebooks)[0]
+    assert lesson.changes() == [] and lesson.state() == reset.SAME
+    edit(notebooks / NAME, lambda cells: (reword(cells), solve(cells), add(cells)))
+    count = len(build.render("01_small", LESSON, False).cells)
+    assert lesson.changes() == [1, count, count + 1] and lesson.state() == reset.CHANGED
+
+
+def test_as_a_command_it_builds_with_the_real_builder(bare):
+    """One notebook, one kernel: what make reset does where there is no git."""
+    edit(bare / NAME, solve)
+    command = [sys.executable, HOUSE / "tools" / "reset.py", "--notebooks", bare]
+    done = subprocess.run([*command, "--only", "01"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "01_small.ipynb: changed, yours is kept as notebooks/my/" in done.stdout
+    assert reset.lessons(bare)[0].state() == reset.SAME
+    wrong = subprocess.run([*command, "--only", "99"], capture_output=True, text=True)
+    assert wrong.returncode == 1 and "begins with '99'" in wrong.stderr
