@@ -1,0 +1,34 @@
+"""The balance loss: in the loss, and logged once."""
+
+from __future__ import annotations
+
+from recompute_lab.lessons.drills.drill import Drill, Make
+from recompute_lab.specimens.drills.balance import Balanced
+
+
+def must_do(make: Make) -> None:
+    """That the balance loss is in the loss, and teaches the router, shows in loss and gradients, which are compared."""
+
+
+DRILL = Drill(
+    name="balance",
+    title="A loss on the side",
+    topic="state",
+    level="onsite",
+    minutes=10,
+    faulty=Balanced,
+    inside=lambda model: [model.router, model.first, model.second],
+    must_do=must_do,
+    state=lambda model: {"logged": model.logged},
+    hints_say=(
+        "Two questions: with what graph does the balance loss get into the loss, and what is in self.balance when "
+        "it is logged? One implementation runs its forward without a graph.",
+        "Non-reentrant: the loss is made before backward. What is added afterwards does not change it any more.",
+    ),
+    hints_mend=(
+        "What leaves a segment otherwise than by return has no graph under reentrant, and leaves twice under both.",
+        "Let mixed return two tensors, and step add up the second ones.",
+        "pairs = [run(self.mixed, self.stem(rows)) for rows in self.rows.chunk(2)], then loss and logged from those.",
+    ),
+    well="what is returned has a graph under both, and leaves once: the router is told, and the log is right.",
+)

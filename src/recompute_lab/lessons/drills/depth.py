@@ -1,0 +1,31 @@
+"""Which depth: the plain run, bit for bit, is all that is asked."""
+
+from __future__ import annotations
+
+from recompute_lab.lessons.drills.drill import Drill, Make
+from recompute_lab.specimens.drills.depth import Repeated
+
+
+def must_do(make: Make) -> None:
+    """That each depth has its own embedding shows in the gradients, which are compared."""
+
+
+DRILL = Drill(
+    name="depth",
+    title="One block, four depths",
+    topic="another world",
+    level="screen",
+    minutes=7,
+    faulty=Repeated,
+    inside=lambda model: [model.block],
+    must_do=must_do,
+    hints_say=(
+        "When backward runs, the loop is over. What is self.depth then, for each of the four recomputations?",
+        "All four rows of the embedding have one shape. Does anything raise?",
+    ),
+    hints_mend=(
+        "Checkpointing keeps a segment's arguments for its second run, not what the segment finds elsewhere.",
+        "Let layer take the depth as an argument, and give it to run(): numbers are kept, too.",
+    ),
+    well="the depth is an argument, which is kept with x; each row of the embedding has the gradient of its own depth.",
+)
