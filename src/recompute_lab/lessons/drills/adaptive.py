@@ -30,5 +30,5 @@ DRILL = Drill(
         "What is asked about must not be in the segment: checkpoint the block, and let last run outside.",
         "y = self.last(run(self.block, self.stem(self.rows)))",
     ),
-    well="the question ends at the last layer, before the segment, and the block is recomputed once, for the backward.",
+    well="the question ends at the last layer, and does not come to the segment.",
 )

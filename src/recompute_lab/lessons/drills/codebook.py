@@ -42,9 +42,9 @@ DRILL = Drill(
     hints_mend=(
         "It reads before it writes: not to write in the second run would be too late, since that reads what the first "
         "one wrote. The write has to leave the segment.",
-        "What follow needs, z and nearest, leaves by return. step calls follow, in training, when backward is over.",
-        "return ..., power(z - code), z.detach(), nearest. Under reentrant, what is returned may be given a graph "
-        "again: detach it where it is used.",
+        "What follow needs, z and nearest, may leave by return, and step calls it when backward is over: in training.",
+        "Or follow only notes what it is to do, self.due = z, nearest: to note the same twice does no harm. step does "
+        "it, super().follow(*self.due), when backward is over.",
     ),
-    well="the codes move once, as in the plain run, after the last pass has read them; in evaluation they rest.",
+    well="the codes move once, as in the plain run; both passes read what the forward read; in evaluation they rest.",
 )

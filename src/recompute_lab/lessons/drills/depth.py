@@ -27,5 +27,5 @@ DRILL = Drill(
         "Checkpointing keeps a segment's arguments for its second run, not what the segment finds elsewhere.",
         "Let layer take the depth as an argument, and give it to run(): numbers are kept, too.",
     ),
-    well="the depth is an argument, which is kept with x; each row of the embedding has the gradient of its own depth.",
+    well="what depends on the depth is kept with x, and each row of the embedding has the gradient of its own depth.",
 )

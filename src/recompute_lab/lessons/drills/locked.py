@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.nn.functional import linear
 
 from recompute_lab.instruments.state import same_bits
 from recompute_lab.instruments.steps import plainly
@@ -29,9 +30,7 @@ def factors(make: Make, p: float) -> torch.Tensor:
         if not len(seen) == len(states) == STEPS * LENGTH:
             raise Wrong("each of a sequence's eight vectors should go through inner and outer once.")
         with torch.no_grad():
-            after = [
-                torch.tanh(i + torch.nn.functional.linear(h, outer.weight, outer.bias)) for i, h in zip(states, seen)
-            ]
+            after = [torch.tanh(i + linear(h, outer.weight, outer.bias)) for i, h in zip(states, seen, strict=True)]
     before = [start if i % LENGTH == 0 else after[i - 1] for i in range(len(seen))]
     return (torch.stack(seen) / torch.stack(before)).view(STEPS, LENGTH, 4, 16)
 
@@ -66,12 +65,12 @@ DRILL = Drill(
     ordinary=(("evaluation mode", lambda model: model.eval()),),
     hints_say=(
         "Replayable is one question: does the second pass do what the first one did? Take that one first.",
-        "The other question is what the mask is for. Which one is drawn in the next training step, and in the one after?",
+        "The other question is what the mask is for. Which one is drawn in the next step, and in the one after?",
     ),
     hints_mend=(
         "Draw from torch's stream without seeding it. But there are two segments, and each sequence wants one mask.",
         "What two segments share, their caller makes: draw the mask in step, once, and hand it to both.",
-        "h = run(self.some, h, part, mask), with mask = self.mask(h) above the loop.",
+        "h = run(self.through, h, part, mask), with mask = self.mask(h) above the loop.",
     ),
     well="one mask for a sequence, another one in the next step, and torch's stream is nobody's to seed.",
 )

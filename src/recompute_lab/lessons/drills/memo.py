@@ -45,5 +45,5 @@ DRILL = Drill(
         "step makes the weight, once, outside of all segments, and each segment is given it as an argument.",
         "weight = self.standardised(), then run(self.layer, self.stem(rows), weight) for each micro-batch.",
     ),
-    well="one standardisation in a step, whoever runs it, and the weight has its gradient.",
+    well="one standardisation for four micro-batches, and the weight has its gradient.",
 )

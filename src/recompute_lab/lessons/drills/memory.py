@@ -15,9 +15,7 @@ def must_do(make: Make) -> None:
         model.encoder.register_forward_pre_hook(lambda *_: calls.append(1))
         model.step(plainly)
     if len(calls) != 1:
-        raise Wrong(
-            f"the encoder runs {len(calls)} times in a step: the source has to be encoded once, for all layers."
-        )
+        raise Wrong(f"the encoder runs {len(calls)} times in a step: the source is to be encoded once, for all layers.")
 
 
 DRILL = Drill(
@@ -30,16 +28,15 @@ DRILL = Drill(
     inside=lambda model: list(model.queries),
     must_do=must_do,
     hints_say=(
-        "memory is no argument, but it has a graph behind it: the encoder's. Non-reentrant keeps the forward's graph, in "
-        "which that is in its place.",
-        "Reentrant goes backward once for each segment, at once and to the end, through all that hangs on what it finds. "
-        "What has the first of them freed when the second one comes?",
+        "memory is no argument, but it has a graph behind it: the encoder's. Non-reentrant keeps the forward's graph, "
+        "in which that is in its place.",
+        "Reentrant goes backward once for each segment, at once and to the end, through all that hangs on what it "
+        "finds. What has the first of them freed when the second one comes?",
     ),
     hints_mend=(
         "Reentrant cuts its arguments off from the graph outside, and carries their gradients over. It does so for "
         "arguments only.",
-        "Let layer take memory as an argument. To detach it would stop the error, and the encoder's learning with it.",
+        "Give memory to the segment as an argument. To detach it would stop the error, and the encoder's learning, too.",
     ),
-    well="memory is an argument: the gradients of both layers are added up outside, and the encoder's graph is gone "
-    "through once.",
+    well="the encoder runs once, and its graph is gone through once, with the gradients of both layers.",
 )

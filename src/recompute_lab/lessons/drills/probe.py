@@ -27,9 +27,7 @@ def must_do(make: Make) -> None:
     if not validating:
         raise Wrong("the validation is gone: the step should leave its loss in self.validation, computed without grad.")
     if any(any(parts) or frozen for parts, frozen in validating):
-        raise Wrong(
-            "the validation is not made in evaluation mode: the first dropout that joins the encoder will show."
-        )
+        raise Wrong("the validation is not made in evaluation mode: the first dropout in the encoder will show it.")
     if any(frozen for _, frozen in training) or moved:
         raise Wrong("the normalisation is not in evaluation mode in the step: its pretrained statistics move.")
     if not all(all(parts) for parts, _ in training):
@@ -62,5 +60,5 @@ DRILL = Drill(
         "Move self.validation = self.validated() behind loss.backward(); or, in validated, note [m.training for m in "
         "self.modules()] and set each again.",
     ),
-    well="validation is made, in evaluation mode, of the same weights, and the recomputation finds the modes of the forward.",
+    well="validation is made, in evaluation mode, of the same weights; the recomputation finds the forward's modes.",
 )

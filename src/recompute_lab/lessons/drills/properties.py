@@ -92,7 +92,7 @@ def must_be_checkpointed(drill: Drill, answer: Make) -> None:
     """The layers run in what is given to `run`, and twice; with gradients on, nowhere else."""
     once, outside = _runs_of_layers(drill, answer, plainly)
     twice, _ = _runs_of_layers(drill, answer, NON_REENTRANT)
-    for layer in once.keys() | outside.keys():
+    for layer in once:
         if not once[layer]:
             raise Wrong(f"{layer} no longer runs in a checkpointed segment: that saves no memory. Give it to run().")
         if outside[layer]:
@@ -139,8 +139,8 @@ def must_leave_no_trace(drill: Drill, answer: Make) -> None:
     ours, theirs = _traces(answer), _traces(drill.faulty)
     if ours["seeded"]:
         raise Wrong(
-            f"your step seeds {ours['seeded'][0]}: whoever draws from it afterwards, the next layer or the data, draws the same "
-            "numbers in every step."
+            f"your step seeds {ours['seeded'][0]}: whoever draws from it afterwards, the next layer or the data, "
+            "draws the same numbers in every step."
         )
     if moved := [name for name in ours["switches"] if name not in theirs["switches"]]:
         raise Wrong(f"after the step a switch of torch's stands elsewhere: {moved[0]}.")

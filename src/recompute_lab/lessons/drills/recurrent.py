@@ -18,15 +18,11 @@ def must_do(make: Make) -> None:
         unit.register_forward_pre_hook(lambda *_: calls.append(1))
         model.step(plainly)
     if parametrize._cache_enabled:
-        raise Wrong(
-            "the step enters parametrize.cached() and does not leave it: use it as `with parametrize.cached():`."
-        )
+        raise Wrong("the step enters parametrize.cached() and does not leave it: use `with parametrize.cached():`.")
     if not calls:
         raise Wrong("the rows are no longer scaled to length 1: with the parametrization, its use is gone.")
     if len(calls) > 2:
-        raise Wrong(
-            f"the weight is computed {len(calls)} times in a step: once for each of the two segments is enough."
-        )
+        raise Wrong(f"the weight is computed {len(calls)} times in a step: once for each of two segments is enough.")
 
 
 DRILL = Drill(
@@ -36,11 +32,11 @@ DRILL = Drill(
     level="staff",
     minutes=15,
     faulty=Recurrent,
-    inside=lambda model: [model.inner, model.outer],
+    inside=lambda model: [model.inner],
     must_do=must_do,
     hints_say=(
-        "Where does the first segment's forward compute the weight, where does the second's? And the recomputations, which "
-        "run when `with` is over?",
+        "Where does the first segment's forward compute the weight, where does the second's? And the recomputations, "
+        "which run when `with` is over?",
         "Reentrant differentiates what its second run does, and that computes the same numbers, only more often. "
         "Non-reentrant wants the tensors that the first run saved, one after the other, each of its shape.",
     ),

@@ -20,8 +20,8 @@ DRILL = Drill(
     inside=lambda model: [model.block],
     must_do=must_do,
     hints_say=(
-        "Autograd lets you write over a tensor as long as nobody needs its old values. Who needs those of x: the stem's "
-        "layer, the sum in update? And who, once update is checkpointed?",
+        "Autograd lets you write over a tensor as long as nobody needs its old values. Who needs those of x: the "
+        "stem's layer, the sum in update? And who, once update is checkpointed?",
         "To run a segment again takes its argument. Autograd's own guard watches over what is kept for backward.",
     ),
     hints_mend=(

@@ -21,12 +21,14 @@ class Quantised(Model):
 
     def quantised(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         z = self.encoder(x)
-        distances = (z.detach()[:, None] - self.codes).square().sum(2)
-        nearest = distances.argmin(1)
+        nearest = self.nearest(z.detach())
         code = self.codes[nearest]
         if self.training:
             self.follow(z.detach(), nearest)
         return self.decoder(z + (code - z).detach()), power(z - code)
+
+    def nearest(self, z: torch.Tensor) -> torch.Tensor:
+        return (z[:, None] - self.codes).square().sum(2).argmin(1)
 
     def follow(self, z: torch.Tensor, nearest: torch.Tensor) -> None:
         chosen = one_hot(nearest, 8).float()

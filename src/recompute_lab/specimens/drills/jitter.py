@@ -10,7 +10,7 @@ from recompute_lab.specimens.steps import NON_REENTRANT, Block, Model, Run, powe
 
 
 class Jittered(Model):
-    """In training, noise from N(0, strength^2) is added to the block's input, [N, 16] -> [N, 16]; in evaluation none."""
+    """In training, noise from N(0, strength^2) is added to the block's input, [N, 16] -> [N, 16]; else none."""
 
     def build(self) -> None:
         self.stem, self.block, self.strength = nn.Linear(16, 16), Block(), 0.5

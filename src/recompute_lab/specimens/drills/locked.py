@@ -26,7 +26,9 @@ class Locked(Model):
         return (torch.rand(h.shape) >= self.p) / (1 - self.p)
 
     def some(self, h: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-        mask = self.mask(h)
+        return self.through(h, inputs, self.mask(h))
+
+    def through(self, h: torch.Tensor, inputs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         for x in inputs:
             h = torch.tanh(self.inner(x) + self.outer(h * mask))
         return h

@@ -17,8 +17,11 @@ class Translator(Model):
         self.source = torch.randn(24, 16)
 
     def layer(self, x: torch.Tensor, depth: int) -> torch.Tensor:
-        scores = self.queries[depth](x) @ self.memory.T / 4
-        return x + torch.softmax(scores, dim=1) @ self.memory
+        return self.looking(x, self.memory, depth)
+
+    def looking(self, x: torch.Tensor, memory: torch.Tensor, depth: int) -> torch.Tensor:
+        scores = self.queries[depth](x) @ memory.T / 4
+        return x + torch.softmax(scores, dim=1) @ memory
 
     def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
         self.memory = torch.tanh(self.encoder(self.source))
