@@ -19,6 +19,7 @@ from recompute_lab.lessons.drills import (
     route,
 )
 from recompute_lab.lessons.drills.drill import Drill, OfAClass
+from recompute_lab.lessons.drills.look import look
 from recompute_lab.lessons.drills.measure import WORDS
 from recompute_lab.lessons.drills.properties import mended
 from recompute_lab.lessons.drills.say import said
@@ -42,6 +43,8 @@ DRILLS: tuple[Drill, ...] = tuple(
         recurrent,
     )
 )
+
+__all__ = ["DRILLS", "check", "hint", "look", "table", "words"]
 
 check = Exercises()
 hint = Hints(check)

@@ -30,5 +30,5 @@ DRILL = Drill(
         "Let mixed return two tensors, and step add up the second ones. experts(x, shares) can stay as it is.",
         "pairs = [run(self.mixed, self.stem(rows)) for rows in self.rows.chunk(2)], then loss and logged from those.",
     ),
-    well="what is returned has a graph under both, and leaves once: the router is told, and the log is right.",
+    well="what is returned has a graph under both, and leaves once: the router is told, and each term is logged once.",
 )

@@ -31,19 +31,17 @@ RUNS = ("plain", *IMPLEMENTATIONS)
 def measured(drill: Drill, number: int = 0) -> dict[str, tuple[str, str]]:
     """For the plain run and both implementations the word and what was seen. `number` counts the ways to stage it."""
     make = drill.staged[number][1](drill.faulty)
-    try:
-        plain = stepped(make, plainly)
-    except Exception as error:
-        return {"plain": (OTHER, f"it raises {_first_line(error)}"), **_others(make, None)}
+    plain = stepped(make, plainly)
     try:
         drill.must_do(drill.faulty)
         seen = (RIGHT, "it runs, and does what it is for")
     except Wrong as wrong:
         seen = (NO_USE, f"it runs, but {wrong}")
-    return {"plain": seen, **_others(make, plain)}
+    return {"plain": seen, **others(make, plain)}
 
 
-def _others(make: Make, plain: Run | None) -> dict[str, tuple[str, str]]:
+def others(make: Make, plain: Run) -> dict[str, tuple[str, str]]:
+    """Word and sight under each implementation, against that plain run."""
     results = {name: outcome(make, run, plain) for name, run in IMPLEMENTATIONS.items()}
     return {name: (word_for(result), sight_of(result)) for name, result in results.items()}
 
@@ -62,10 +60,12 @@ def sight_of(result: Outcome) -> str:
     """What one sees, in a few words. A gradient is off by the norm of the difference, in norms of the right one."""
     found = result.divergence
     if found.raised is not None:
-        return f"it raises {_first_line(found.raised)}"
+        return f"it raises {error_of(found.raised)}"
     warned = "; it warns" if result.warned else ""
     if found.missing:
         return f"no error, and no gradient for {', '.join(found.missing[:3])}{warned}"
+    if found.unexpected:
+        return f"no error, and a gradient for {found.unexpected[0]}, which has none in the plain run{warned}"
     if result.verdict == "silent":
         worst = max(found.rows, key=lambda row: row.error)
         return f"no error, and the gradient of {worst.name} is off by {worst.error:.1g}{warned}"
@@ -79,6 +79,7 @@ def closed(sentence: str) -> str:
     return sentence if sentence.endswith(".") else sentence.rstrip(": ") + "."
 
 
-def _first_line(error: BaseException) -> str:
+def error_of(error: BaseException) -> str:
+    """Its kind and first line, in a few words."""
     told = str(error).removeprefix("torch.utils.checkpoint: ").strip().splitlines()
     return textwrap.shorten(": ".join([type(error).__name__, *told[:1]]), 110, placeholder=" ...")

@@ -36,7 +36,7 @@ DRILL = Drill(
     hints_mend=(
         "Reentrant cuts its arguments off from the graph outside, and carries their gradients over. It does so for "
         "arguments only.",
-        "Give memory to the segment as an argument. To detach it would stop the error, and the encoder's learning, too.",
+        "Give memory to the segment as an argument. To detach it stops the error, and the encoder no longer learns.",
     ),
     well="the encoder runs once, and its graph is gone through once, with the gradients of both layers.",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from recompute_lab.specimens.steps import NON_REENTRANT, Model, Run, power
 
@@ -20,16 +20,16 @@ class Balanced(Model):
         self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
         self.balance = torch.zeros(())
 
-    def mixed(self, x: torch.Tensor) -> torch.Tensor:
+    def mixed(self, x: Tensor) -> Tensor:
         shares = torch.softmax(self.router(x), dim=1)
         self.balance = self.balance + shares.mean(0).square().sum()
         return self.experts(x, shares)
 
-    def experts(self, x: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+    def experts(self, x: Tensor, shares: Tensor) -> Tensor:
         first, second = torch.tanh(self.first(x)), torch.tanh(self.second(x))
         return x + shares[:, :1] * first + shares[:, 1:] * second
 
-    def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
+    def step(self, run: Run = NON_REENTRANT) -> Tensor:
         self.balance = torch.zeros(())
         y = [run(self.mixed, self.stem(rows)) for rows in self.rows.chunk(2)]
         loss = power(torch.cat(y)) + self.balance

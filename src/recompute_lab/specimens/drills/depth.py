@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from recompute_lab.specimens.steps import NON_REENTRANT, Block, Model, Run, power
 
@@ -18,10 +18,10 @@ class Repeated(Model):
         self.stem, self.block = nn.Linear(16, 16), Block()
         self.depths, self.depth = nn.Parameter(torch.randn(4, 16)), 0
 
-    def layer(self, x: torch.Tensor) -> torch.Tensor:
+    def layer(self, x: Tensor) -> Tensor:
         return self.block(x + self.depths[self.depth])
 
-    def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
+    def step(self, run: Run = NON_REENTRANT) -> Tensor:
         x = self.stem(self.rows)
         for depth in range(4):
             self.depth = depth

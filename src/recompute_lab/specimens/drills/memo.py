@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from recompute_lab.specimens.steps import NON_REENTRANT, Model, Run, power
 
@@ -18,16 +18,16 @@ class Standardised(Model):
         self.stem, self.out = nn.Linear(16, 16), nn.Linear(16, 16)
         self.weight, self.kept = nn.Parameter(torch.randn(16, 16)), None
 
-    def standardised(self) -> torch.Tensor:
+    def standardised(self) -> Tensor:
         centred = self.weight - self.weight.mean(1, keepdim=True)
         return centred / centred.norm(dim=1, keepdim=True)
 
-    def layer(self, x: torch.Tensor) -> torch.Tensor:
+    def layer(self, x: Tensor) -> Tensor:
         if self.kept is None:
             self.kept = self.standardised()
         return self.out(torch.tanh(x @ self.kept.T))
 
-    def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
+    def step(self, run: Run = NON_REENTRANT) -> Tensor:
         self.kept = None
         y = [run(self.layer, self.stem(rows)) for rows in self.rows.chunk(4)]
         loss = power(torch.cat(y))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from recompute_lab.specimens.steps import NON_REENTRANT, Model, Run, power
 
@@ -16,14 +16,14 @@ class Translator(Model):
         self.queries = nn.ModuleList(nn.Linear(16, 16) for _ in range(2))
         self.source = torch.randn(24, 16)
 
-    def layer(self, x: torch.Tensor, depth: int) -> torch.Tensor:
+    def layer(self, x: Tensor, depth: int) -> Tensor:
         return self.looking(x, self.memory, depth)
 
-    def looking(self, x: torch.Tensor, memory: torch.Tensor, depth: int) -> torch.Tensor:
+    def looking(self, x: Tensor, memory: Tensor, depth: int) -> Tensor:
         scores = self.queries[depth](x) @ memory.T / 4
         return x + torch.softmax(scores, dim=1) @ memory
 
-    def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
+    def step(self, run: Run = NON_REENTRANT) -> Tensor:
         self.memory = torch.tanh(self.encoder(self.source))
         x = self.stem(self.rows)
         for depth in range(2):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from recompute_lab.specimens.steps import NON_REENTRANT, Model, Run, power
 
@@ -16,19 +16,20 @@ class Probed(Model):
 
     def build(self) -> None:
         self.stem, self.norm = nn.Linear(16, 16), nn.BatchNorm1d(16)
-        self.encoder = nn.Sequential(nn.Linear(16, 16), self.norm, nn.Tanh(), nn.Linear(16, 16))
+        first, last = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.encoder = nn.Sequential(first, self.norm, nn.Tanh(), last)
         self.norm.running_mean.normal_()
         self.norm.running_var.uniform_(0.5, 2.0)
         self.unseen = torch.randn(32, 16)
 
     @torch.no_grad()
-    def validated(self) -> torch.Tensor:
+    def validated(self) -> Tensor:
         self.eval()
         value = power(self.encoder(self.stem(self.unseen)))
         self.train()
         return value
 
-    def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
+    def step(self, run: Run = NON_REENTRANT) -> Tensor:
         self.train()
         self.norm.eval()
         loss = power(run(self.encoder, self.stem(self.rows)))

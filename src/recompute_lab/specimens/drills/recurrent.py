@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from recompute_lab.specimens.steps import NON_REENTRANT, Model, Run, power
@@ -12,7 +12,7 @@ from recompute_lab.specimens.steps import NON_REENTRANT, Model, Run, power
 class UnitRows(nn.Module):
     """Each row of a weight [M, N] scaled to length 1."""
 
-    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+    def forward(self, weight: Tensor) -> Tensor:
         return weight / weight.norm(dim=1, keepdim=True)
 
 
@@ -28,12 +28,12 @@ class Recurrent(Model):
         parametrize.register_parametrization(self.outer, "weight", UnitRows())
         self.start = nn.Parameter(torch.randn(4, 16))
 
-    def some(self, h: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    def some(self, h: Tensor, inputs: Tensor) -> Tensor:
         for x in inputs:
             h = torch.tanh(self.inner(x) + self.outer(h))
         return h
 
-    def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
+    def step(self, run: Run = NON_REENTRANT) -> Tensor:
         h, inputs = self.start, self.stem(self.rows).view(8, 4, 16)
         with parametrize.cached():
             for part in inputs.chunk(2):

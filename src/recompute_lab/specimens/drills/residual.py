@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from recompute_lab.specimens.steps import NON_REENTRANT, Block, Model, Run, power
 
@@ -15,10 +15,10 @@ class Residual(Model):
         self.stem, self.block = nn.Linear(16, 16), Block()
         self.position = nn.Parameter(torch.randn(32, 16))
 
-    def update(self, x: torch.Tensor) -> torch.Tensor:
+    def update(self, x: Tensor) -> Tensor:
         return self.block(x + self.position)
 
-    def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
+    def step(self, run: Run = NON_REENTRANT) -> Tensor:
         x = self.stem(self.rows)
         for _ in range(2):
             x += run(self.update, x)

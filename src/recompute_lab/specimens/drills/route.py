@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from recompute_lab.specimens.steps import NON_REENTRANT, Model, Run, power
 
@@ -22,18 +22,18 @@ class Routed(Model):
         self.experts = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
         self.rounded = nn.Identity()
 
-    def routed(self, x: torch.Tensor) -> torch.Tensor:
+    def routed(self, x: Tensor) -> Tensor:
         scores = self.rounded(self.router(x))
         return self.sent(x, scores, scores.argmax(1))
 
-    def sent(self, x: torch.Tensor, scores: torch.Tensor, route: torch.Tensor) -> torch.Tensor:
+    def sent(self, x: Tensor, scores: Tensor, route: Tensor) -> Tensor:
         y = torch.zeros_like(x)
         for number, expert in enumerate(self.experts):
             rows = (route == number).nonzero().flatten()
             y = y.index_add(0, rows, torch.tanh(expert(x[rows])))
         return x + y * torch.softmax(scores, 1).gather(1, route[:, None])
 
-    def step(self, run: Run = NON_REENTRANT) -> torch.Tensor:
+    def step(self, run: Run = NON_REENTRANT) -> Tensor:
         loss = power(run(self.routed, self.stem(self.rows)))
         loss.backward()
         return loss.detach()
