@@ -218,6 +218,9 @@ def test_a_difference_is_told_in_words():
     assert against(v=torch.ones(1)) == "v has a gradient, where there should be none in step 2"
     assert against(v=torch.zeros(1)) == ""  # zeros are what None stands for
     assert against(count=2.0) == "count is 2, not 1 in step 2"
+    assert difference([Step(one.loss, one.gradients, {**one.state, "count": 1 + 1e-9})], [one], exact=True).startswith(
+        "count differs in its last bits"
+    )
     assert against(t=torch.zeros(2)) == "t is not what it should be in step 2"
 
 

@@ -39,6 +39,7 @@ import torch
 print("python", platform.python_version(), "| torch", torch.__version__)
 
 # %%
+import numpy as np
 from torch import nn
 from torch.nn.utils import parametrize
 from recompute_lab.lessons.drills import check, hint, look, words
@@ -75,7 +76,7 @@ print("ready")
 # silence: `hint.say_jitter()` and `hint.mend_jitter()`, in a cell of your own, and again for the next one.
 #
 # **As an interviewer.** Give the story and the code, not the title. Listen for the order: what does the second run find otherwise, does that
-# change how many tensors are saved or of which shape, who looks. Three answers tell more than a right table: *how would you notice it in a
+# change how many tensors are saved or of which shape, who looks. Three questions tell more than a right table: *how would you notice it in a
 # run*, *which repair would you refuse in a review*, *what if there were two of these segments*. The fold under each drill has what to
 # expect. Whoever says "it is fine without checkpointing" where it is of no use there either (one is like that) has answered another question.
 #
@@ -111,8 +112,8 @@ print(words())
 
 # %% [markdown]
 # *No use* is said of the plain run alone; the others are compared with it, whatever its use. For (b) write a subclass, with the methods that you
-# change in full. The check runs it: without checkpointing, against the original, bit for bit where nothing is drawn at random; under both
-# implementations, and over four steps by turns, in both orders; then it looks whether it still does what it is for, whether its layers are still
+# change in full. The check runs it: without checkpointing, against the original, whose loss and state it has to have bit for bit where nothing is drawn
+# at random; under both implementations, and over four steps by turns, in both orders; then it looks whether it still does what it is for, whether its layers are still
 # recomputed, and whether it has left something changed that is not its own. Your class is called as the original is, with `Right` behind it.
 # Arguments of a segment are given by position: reentrant takes no others.
 
@@ -143,7 +144,7 @@ print(words())
 #     return loss.detach()
 # ```
 #
-# **Its use.** In training, each element gets normal noise of its own, of standard deviation `strength`, new in each step. In evaluation there is none.
+# **What it is for.** In training, each element gets normal noise of its own, of standard deviation `strength`, new in each step. In evaluation there is none.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -169,7 +170,7 @@ class JitteredRight(Jittered):
             x = x + self.strength * torch.randn_like(x)
         return self.block(x)
     ### STUB
-    # ...  # write the methods that you change, in full
+    # ...  # the methods that you change, in full
     ### END SOLUTION
 
 
@@ -207,7 +208,7 @@ check.mend_jitter(JitteredRight)
 #     return loss.detach()
 # ```
 #
-# **Its use.** A stream, updated twice from itself and a position.
+# **What it is for.** A stream, updated twice from itself and a position.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -236,7 +237,7 @@ class ResidualRight(Residual):
         loss.backward()
         return loss.detach()
     ### STUB
-    # ...  # write the methods that you change, in full
+    # ...  # the methods that you change, in full
     ### END SOLUTION
 
 
@@ -275,7 +276,7 @@ check.mend_residual(ResidualRight)
 #     return loss.detach()
 # ```
 #
-# **Its use.** Each of the four passes through the block has an embedding of its own.
+# **What it is for.** Each of the four passes through the block has an embedding of its own.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -307,7 +308,7 @@ class RepeatedRight(Repeated):
         loss.backward()
         return loss.detach()
     ### STUB
-    # ...  # write the methods that you change, in full
+    # ...  # the methods that you change, in full
     ### END SOLUTION
 
 
@@ -356,7 +357,7 @@ check.mend_depth(RepeatedRight)
 #     return loss.detach()
 # ```
 #
-# **Its use.** In training, each sequence keeps one mask from its first step to its last, in both segments; in the next step of training it has another one. A share `p` is dropped, the rest is scaled up. In evaluation there is no mask.
+# **What it is for.** In training, each sequence keeps one mask from its first step to its last, in both segments; in the next step of training it has another one. A share `p` is dropped, the rest is scaled up. In evaluation there is no mask.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -389,7 +390,7 @@ class LockedRight(Locked):
         loss.backward()
         return loss.detach()
     ### STUB
-    # ...  # write the methods that you change, in full
+    # ...  # the methods that you change, in full
     ### END SOLUTION
 
 
@@ -439,7 +440,7 @@ check.mend_locked(LockedRight)
 #     return loss.detach()
 # ```
 #
-# **Its use.** The balance loss of both micro-batches is in the loss, teaches the router, and is logged.
+# **What it is for.** The balance loss of both micro-batches is in the loss, teaches the router, and is logged.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -472,7 +473,7 @@ class BalancedRight(Balanced):
         self.logged = float(balance.detach())
         return loss.detach()
     ### STUB
-    # ...  # write the methods that you change, in full
+    # ...  # the methods that you change, in full
     ### END SOLUTION
 
 
@@ -518,7 +519,7 @@ check.mend_balance(BalancedRight)
 #     return loss.detach()
 # ```
 #
-# **Its use.** `norm` uses its pretrained statistics, and leaves them alone. `validation` is the loss on unseen rows, with the weights of the step's beginning, in evaluation mode.
+# **What it is for.** `norm` uses its pretrained statistics, and leaves them alone. `validation` is the loss on unseen rows, with the weights of the step's beginning, in evaluation mode.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -547,7 +548,7 @@ class ProbedRight(Probed):
         self.validation = self.validated()
         return loss.detach()
     ### STUB
-    # ...  # write the methods that you change, in full
+    # ...  # the methods that you change, in full
     ### END SOLUTION
 
 
@@ -590,7 +591,7 @@ check.mend_probe(ProbedRight)
 #     return loss.detach()
 # ```
 #
-# **Its use.** The weight is standardised once in a step, and anew in the next, when the optimizer has changed it.
+# **What it is for.** The weight is standardised once in a step, and anew in the next, when the optimizer has changed it.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -621,7 +622,7 @@ class StandardisedRight(Standardised):
         loss.backward()
         return loss.detach()
     ### STUB
-    # ...  # write the methods that you change, in full
+    # ...  # the methods that you change, in full
     ### END SOLUTION
 
 
@@ -666,7 +667,7 @@ check.mend_memo(StandardisedRight)
 #     return loss.detach()
 # ```
 #
-# **Its use.** The source is encoded once; both layers look at it; the encoder learns from both.
+# **What it is for.** The source is encoded once; both layers look at it; the encoder learns from both.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -696,7 +697,7 @@ class TranslatorRight(Translator):
         loss.backward()
         return loss.detach()
     ### STUB
-    # ...  # write the methods that you change, in full
+    # ...  # the methods that you change, in full
     ### END SOLUTION
 
 
@@ -747,7 +748,7 @@ check.mend_memory(TranslatorRight)
 #     return loss.detach()
 # ```
 #
-# **Its use.** In training, after the look-up, each code moves towards the mean of the rows that chose it, once in a step. In evaluation the codes rest.
+# **What it is for.** In training, after the look-up, each code moves towards the mean of the rows that chose it, once in a step. In evaluation the codes rest.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -777,7 +778,7 @@ class QuantisedRight(Quantised):
             super().follow(*self.due)
         return loss
     ### STUB
-    # ...  # write the methods that you change, in full
+    # ...  # the methods that you change, in full
     ### END SOLUTION
 
 
@@ -826,7 +827,7 @@ check.mend_codebook(QuantisedRight)
 #     return loss.detach()
 # ```
 #
-# **Its use.** `share` is the quotient of both gradients' lengths at the last layer, anew in each step.
+# **What it is for.** `share` is the quotient of both gradients' lengths at the last layer, anew in each step.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -855,7 +856,7 @@ class WeighedRight(Weighed):
         loss.backward()
         return loss.detach()
     ### STUB
-    # ...  # write the methods that you change, in full
+    # ...  # the methods that you change, in full
     ### END SOLUTION
 
 
@@ -900,7 +901,7 @@ check.mend_adaptive(WeighedRight)
 #     return loss.detach()
 # ```
 #
-# **Its use.** Each row has one expert, each expert sees its own rows only, and the router learns through the softmax. `rounded` stands for the kernel that nobody can make reproducible: the check puts one row on a tie there, and lets the last bits decide, in both directions.
+# **What it is for.** Each row has one expert, each expert sees its own rows only, and the router learns through the softmax. `rounded` stands for the kernel that nobody can make reproducible: the check puts one row on a tie there, and lets the last bits decide, in both directions.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -928,7 +929,7 @@ class RoutedRight(Routed):
         loss.backward()
         return loss.detach()
     ### STUB
-    # ...  # write the methods that you change, in full
+    # ...  # the methods that you change, in full
     ### END SOLUTION
 
 
@@ -972,7 +973,7 @@ check.mend_route(RoutedRight)
 #     return loss.detach()
 # ```
 #
-# **Its use.** The weight is computed from its parameters, once for each segment and pass at most.
+# **What it is for.** The weight's rows have length 1 (`UnitRows` divides each by its norm), and it is computed from its parameters once for each segment and pass at most.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -1005,7 +1006,7 @@ class RecurrentRight(Recurrent):
         loss.backward()
         return loss.detach()
     ### STUB
-    # ...  # write the methods that you change, in full
+    # ...  # the methods that you change, in full
     ### END SOLUTION
 
 

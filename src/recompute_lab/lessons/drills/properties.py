@@ -40,7 +40,7 @@ def mended(drill: Drill, answer: type) -> str:
 
 
 def must_keep_the_plain_run(drill: Drill, answer: Make) -> None:
-    """Three steps without checkpointing are the faulty one's: the first bit for bit, what follows up to rounding."""
+    """Three steps without checkpointing are the faulty one's, bit for bit as far as `difference` demands."""
     for setting, change in drill.ordinary:
         theirs = trained(drill.faulty, [plainly] * 3, drill.state, change)
         ours = trained(answer, [plainly] * 3, partial(_held, drill), change)

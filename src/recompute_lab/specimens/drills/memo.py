@@ -9,7 +9,8 @@ from recompute_lab.specimens.steps import NON_REENTRANT, Model, Run, power
 
 
 class Standardised(Model):
-    """A layer, [N, 16] -> [N, 16], whose weight is standardised row by row, for four micro-batches and one backward.
+    """A layer, [N, 16] -> [N, 16], each row of whose weight is shifted to mean 0 and scaled to length 1; for four
+    micro-batches and one backward.
 
     Source: S. Qiao et al., "Micro-Batch Training with Batch-Channel Normalization and Weight Standardization", 2019.
     """
