@@ -12,8 +12,9 @@ import jupytext
 import numpy as np
 import pytest
 import torch
-from answers.lesson_10 import ANSWERS, Dense, KeptForTheClass, LastOutside, OneSegment, SeedsForAll
+from answers.lesson_10 import ANSWERS, Dense, KeptForTheClass, LastOutside, LeftOpen, OneSegment, SeedsForAll
 from torch import nn
+from torch.nn.utils import parametrize
 
 from recompute_lab.instruments.state import equal_values
 from recompute_lab.instruments.steps import IMPLEMENTATIONS, outcomes, plainly
@@ -79,6 +80,11 @@ def test_hints_come_one_at_a_time_and_are_short(drill, capsys):
 def test_the_faulty_step_itself_is_no_repair(drill):
     unchanged = type("Unchanged", (drill.faulty,), {"note": "nothing of the original is changed"})
     assert check.all[f"mend_{drill.name}"].judge(unchanged).status == WRONG
+
+
+def test_a_cache_that_an_answer_leaves_open_is_closed_with_it():
+    assert check.mend_recurrent.judge(LeftOpen).status == WRONG
+    assert parametrize._cache_enabled == 0
 
 
 @pytest.mark.parametrize("answer", [SeedsForAll, KeptForTheClass, Residual])

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import torch
+
+from recompute_lab.instruments.steps import plainly
 from recompute_lab.lessons.drills.drill import Drill, Make
+from recompute_lab.lessons.drills.training import alone
+from recompute_lab.lessons.exercise import Wrong
 from recompute_lab.specimens.drills.adaptive import Weighed
 
 
 def must_do(make: Make) -> None:
-    """That the losses are weighed shows in `share`, which is compared."""
+    shares = []
+    for strength in (1, 2):
+        with alone(make) as model, torch.no_grad():
+            model.critic.weight *= strength
+            with torch.enable_grad():
+                model.step(plainly)
+            shares.append(float(model.share))
+    if shares[0] == shares[1]:
+        raise Wrong("share is the same for a critic with twice the gradient: the losses are no longer weighed.")
 
 
 DRILL = Drill(

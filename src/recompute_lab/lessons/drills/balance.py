@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import torch
+
+from recompute_lab.instruments.steps import plainly
 from recompute_lab.lessons.drills.drill import Drill, Make
+from recompute_lab.lessons.drills.training import alone
+from recompute_lab.lessons.exercise import Wrong
 from recompute_lab.specimens.drills.balance import Balanced
 
 
 def must_do(make: Make) -> None:
-    """That the balance loss is in the loss, and teaches the router, shows in loss and gradients, which are compared."""
+    with alone(Balanced) as model:
+        loss, balance = float(model.step(plainly)), model.logged
+    with alone(make) as model:
+        ours = model.step(plainly)
+    if isinstance(ours, torch.Tensor) and abs(float(ours) - (loss - balance)) < 1e-4:
+        raise Wrong("the balance loss is no longer in the loss: nobody keeps the experts' shares equal.")
 
 
 DRILL = Drill(

@@ -1,13 +1,20 @@
-"""Which depth: the plain run, bit for bit, is all that is asked."""
+"""Each depth has a row of the embedding."""
 
 from __future__ import annotations
 
+from recompute_lab.instruments.steps import plainly
 from recompute_lab.lessons.drills.drill import Drill, Make
+from recompute_lab.lessons.drills.training import alone
+from recompute_lab.lessons.exercise import Wrong
 from recompute_lab.specimens.drills.depth import Repeated
 
 
 def must_do(make: Make) -> None:
-    """That each depth has its own embedding shows in the gradients, which are compared."""
+    with alone(make) as model:
+        model.step(plainly)
+        told = model.depths.grad is not None and model.depths.grad.any(dim=1)
+    if told is False or not told.all():
+        raise Wrong("not every row of the embedding gets a gradient in the plain run: each depth should have its own.")
 
 
 DRILL = Drill(

@@ -29,11 +29,11 @@ def mended(drill: Drill, answer: type) -> str:
     name = drill.faulty.__name__
     if not isinstance(answer, type) or not issubclass(answer, drill.faulty):
         raise Wrong(f"give a class: class Repaired({name}), with the methods that you change.")
+    drill.must_do(answer)
     must_keep_the_plain_run(drill, answer)
     for staged, stage in drill.staged:
         must_replay(stage(answer), staged)
     must_replay_in_any_order(drill, answer)
-    drill.must_do(answer)
     must_be_checkpointed(drill, answer)
     must_leave_no_trace(drill, answer)
     return drill.well

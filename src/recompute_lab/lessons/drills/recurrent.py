@@ -14,10 +14,14 @@ from recompute_lab.specimens.drills.recurrent import Recurrent
 def must_do(make: Make) -> None:
     calls = []
     with alone(make) as model:
+        if not parametrize.is_parametrized(model.outer, "weight"):
+            raise Wrong("the weight is no longer made of parameters: its rows should be scaled to length 1.")
         unit = model.outer.parametrizations["weight"][0]
         unit.register_forward_pre_hook(lambda *_: calls.append(1))
+        before = parametrize._cache_enabled
         model.step(plainly)
-    if parametrize._cache_enabled:
+        left_open = parametrize._cache_enabled > before  # it is closed when the model, which holds it, goes
+    if left_open:
         raise Wrong("the step enters parametrize.cached() and does not leave it: use `with parametrize.cached():`.")
     if not calls:
         raise Wrong("the rows are no longer scaled to length 1: with the parametrization, its use is gone.")

@@ -8,8 +8,9 @@ from functools import partial
 import torch
 
 from recompute_lab.instruments.nondeterminism import moved
-from recompute_lab.instruments.steps import plainly
+from recompute_lab.instruments.steps import outcomes, plainly
 from recompute_lab.lessons.drills.drill import Drill, Make
+from recompute_lab.lessons.drills.measure import RIGHT, word_for
 from recompute_lab.lessons.drills.training import alone
 from recompute_lab.lessons.exercise import Wrong
 from recompute_lab.specimens.drills.route import Routed
@@ -62,7 +63,11 @@ def must_do(make: Make) -> None:
             "self.rounded is not called: it stands for the kernel that makes the scores, which you have not got."
         )
     if sum(rows) != len(model.rows):
-        raise Wrong(f"the experts see {sum(rows)} rows in all, of a batch of {len(model.rows)}: a row has one expert.")
+        told = f"the experts see {sum(rows)} rows in all, of a batch of {len(model.rows)}: a row has one expert."
+        result = outcomes(staged(+1, make))["non-reentrant"]
+        if (word := word_for(result)) != RIGHT:
+            told += f" Nor does that repair it: on a tie, non-reentrant is {word!r}, since the route still flips."
+        raise Wrong(told)
 
 
 DRILL = Drill(
