@@ -25,6 +25,7 @@ IGNORED: dict[str, int] = {
     "06_audit_your_source": 1,
     "07_quiet_version": 3,
     "08_field_guide": 1,
+    "10_coding_drills": 1,
 }
 
 
