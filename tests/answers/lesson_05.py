@@ -184,6 +184,20 @@ class WithoutHistory(Smoothed):
         return self.second(min(1.0, self.calls / 10) * torch.tanh(h - mean))
 
 
+class OtherList(Smoothed):
+    """Writes the list of the original, which its own forward no longer has."""
+
+    def forward(self, x, history=None):
+        h = self.first(x)
+        mean = h.mean(0) if self.training else self.mean
+        if not recomputing():
+            if self.training:
+                self.mean = torch.lerp(self.mean, mean.detach(), 0.1)
+                self.calls += 1
+            Smoothed.forward.__defaults__[0].append(float(mean.detach().norm()))
+        return self.second(min(1.0, self.calls / 10) * torch.tanh(h - mean))
+
+
 class Uncentred(Smoothed):
     def forward(self, x, history=[]):  # noqa: B006
         return super().forward(x, history) * 1.5
@@ -530,7 +544,8 @@ ANSWERS = {
             ((LogsTwiceInEvaluation,), "In evaluation mode, checkpointed"),
             ((CountsInHalves,), "without checkpointing: "),
             ((EveryOtherTime,), "without checkpointing: "),
-            ((WithoutHistory,), "history stays where it was, for good"),
+            ((WithoutHistory,), "where is the list?"),
+            ((OtherList,), "where is the list?"),
             ((Uncentred,), "gradients are off"),
             ((smoothed,), "give a class"),
             ((torch.nn.Linear,), "give a class"),

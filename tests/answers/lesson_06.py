@@ -162,6 +162,13 @@ def bent_from_the_threshold(x, hot):
     return bent_where(x.abs().amax() >= hot, x, hot)
 
 
+class Bent(torch.nn.Module):
+    """Right, but the audit cannot be shown its source."""
+
+    def forward(self, x, hot):
+        return bent(x, hot)
+
+
 def in_bounds(x):
     if x.dtype != torch.float16:
         return x * 1
@@ -323,6 +330,7 @@ ANSWERS = {
             ((bent_above_alone,), "for one far below zero"),
             ((bent_where_any,), "for one NaN, one above"),
             ((bent_from_the_threshold,), "for one exactly at the threshold"),
+            ((Bent(),), "its source is needed for the audit: write the function in this cell, with def"),
             ((lambda x, hot: x.detach(),), "missing"),
         ],
     ),

@@ -161,6 +161,14 @@ class SortedNames(Queued):
         return Orderly()(model, patches[order], labels[order])
 
 
+class Shuffled(Queued):
+    """An order that is drawn: the same in the check's runs, and in no other."""
+
+    def __call__(self, model, patches, labels):
+        order = torch.randperm(len(labels))
+        return Orderly()(model, patches[order], labels[order])
+
+
 ANSWERS = {
     "predict": Answers(
         right=[(PREDICTION,), ({letter: list(said) for letter, said in reversed(PREDICTION.items())},)],
@@ -217,6 +225,7 @@ ANSWERS = {
             ((StillAPast,), "still disagrees with itself"),
             ((StillASet,), "names made anew in each run"),
             ((SortedNames,), "still disagrees with itself"),
+            ((Shuffled,), "with other seeds its"),
             ((NoMean,), "the original gives accuracy"),
             ((MeanAfterwards,), "the original gives accuracy"),
             ((AllAtOnce,), "on 150 copies of one digit, a batch and a half, the original gives drift"),

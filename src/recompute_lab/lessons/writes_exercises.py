@@ -119,6 +119,11 @@ def guarded(answer: type) -> str:
     """`answer` is a subclass of `Smoothed`, checkpointed with `context_fn=announced`."""
     if not isinstance(answer, type) or not issubclass(answer, Smoothed):
         raise Wrong("give a class: class Repaired(Smoothed), with a forward of its own.")
+    if _history(answer()) is None:
+        raise Wrong(
+            "where is the list? It is looked for as the default of forward's argument history, or as an attribute of "
+            "that name: yours has neither."
+        )
     plain = train(Smoothed(), PLAIN, look=_smoothed_state)
     for strategy in (PLAIN, *BOTH):
         made = train(answer(), with_context(strategy, announced), look=_smoothed_state)
@@ -184,10 +189,14 @@ def from_outside(answer: Callable) -> str:
 
 
 def _smoothed_state(module: Smoothed) -> dict[str, object]:
-    """Copies of what a `Smoothed` writes; the list may have become an attribute."""
+    """Copies of what a `Smoothed` writes."""
+    return {"calls": module.calls, "history": list(_history(module) or ()), "mean": module.mean.clone()}
+
+
+def _history(module: Smoothed) -> list | None:
+    """The list that it writes: a default argument, or an attribute that it has become; None where there is neither."""
     default = inspect.signature(type(module).forward).parameters.get("history")
-    history = getattr(module, "history", default.default if default else None)
-    return {"calls": module.calls, "history": list(history or ()), "mean": module.mean.clone()}
+    return getattr(module, "history", default.default if default else None)
 
 
 def _where(strategy: Strategy, calls: int) -> str:
