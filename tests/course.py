@@ -89,13 +89,17 @@ def text_of(path: Path) -> str:
 
 
 def section(path: Path, fragment: str) -> str | None:
-    """What stands under the heading with this id, up to the next one of its level or above; None without one."""
+    """What stands under the heading with this id, up to the next one of its level or above; None without one.
+
+    A lesson's title has what stands before the next heading of any level.
+    """
     text = text_of(path)
     found = headings(text)
     lines = text.split("\n")
     for place, heading in enumerate(found):
         if anchor(heading.text) == fragment:
-            end = next((h.line for h in found[place + 1 :] if h.level <= heading.level), len(lines))
+            deepest = 6 if heading.level == 1 else heading.level
+            end = next((h.line for h in found[place + 1 :] if h.level <= deepest), len(lines))
             return "\n".join(lines[heading.line : end])
     return None
 
@@ -104,11 +108,12 @@ TERM = re.compile(r"(?<![\w*])(\*\*|\*)(?=\S)([^*]+?)(?<=\S)\1(?![\w*])")
 
 
 def words_paragraph(source: Path) -> str | None:
-    """The paragraph that begins with "The words", or None."""
-    match = re.search(r"^\*\*The words\b", whole(source), re.MULTILINE)
-    if match is None:
-        return None
-    return whole(source)[match.start() :].split("\n\n")[0]
+    """What begins with "The words": the rest of a lesson's first cell, or elsewhere one paragraph. Or None."""
+    for place, cell in enumerate(markdown(source)):
+        if match := re.search(r"^\*\*The words\b", cell, re.MULTILINE):
+            rest = cell[match.start() :]
+            return rest if place == 0 else rest.split("\n\n")[0]
+    return None
 
 
 def defined_words(source: Path) -> list[str]:
