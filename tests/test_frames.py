@@ -60,7 +60,7 @@ def test_its_words_are_said_before_the_first_prediction(source):
     assert predict < 0 or words < predict
 
 
-@lessons
+@pytest.mark.parametrize("source", TEACHING, ids=lambda source: source.stem)
 def test_an_early_cell_shows_the_versions_of_python_and_torch(source):
     notebook = nbformat.read(course.NOTEBOOKS / f"{source.stem}.ipynb", as_version=4)
     early = [cell for cell in notebook.cells[:4] if cell.cell_type == "code"]

@@ -21,7 +21,7 @@ HOSTS = {
     "www.w3.org",
 }
 
-# All texts with links, by their name: README, notebooks/*.md, and each lesson, as the learner and as the solved notebook has it.
+# All texts with links, by their name: README, notebooks/*.md, and each lesson as both of its notebooks have it.
 DOCUMENTS = {path.name: (path, course.text_of(path)) for path in course.TEXTS}
 for source in course.LESSONS:
     for solved, folder in ((False, course.NOTEBOOKS), (True, course.NOTEBOOKS / "solutions")):
