@@ -12,7 +12,7 @@ PY    := .venv/bin/python
 # three times as fast, and compute the same.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help setup lab test lint unit learner solved browser notebooks studies bench lock
+.PHONY: help setup lab test lint unit learner solved browser notebooks studies bench lock pictures
 
 help:
 	@echo "make lab        install into .venv (once) and open JupyterLab on the first lesson"
@@ -21,6 +21,7 @@ help:
 	@echo "make studies    train what lessons 04 and 05 show (many minutes; goes on where it was stopped)"
 	@echo "make bench      measure what the lab's tools cost"
 	@echo "make lock       resolve requirements.lock anew (needs uv)"
+	@echo "make pictures   photograph lesson 02's panel for the README (needs Chromium or Chrome)"
 	@echo "Settings: PYTHON=python3.12 (3.11 to 3.14), PORT=8888, WORKERS=2 (tests side by side)"
 
 setup:
@@ -84,3 +85,6 @@ lock:
 	@{ echo "# Every package of the lab, pinned. Written by 'make lock' from pyproject.toml: not by hand."; \
 	   grep -vE '^(nvidia|cuda|triton)' requirements.lock.new; } > requirements.lock
 	@rm requirements.lock.new
+
+pictures: setup
+	@$(PY) tools/picture_panel.py

@@ -218,7 +218,7 @@ class ThresholdPanel(Panel):
             source=choice("Source of the noise", ("staged", "real"), "staged"),
             full_shape=choice("The cap's scale", [("one number per vector", False), ("full shape", True)], False),
         )
-        self.children = (*self.children, widgets.HBox([self.button, self.progress]), self.bar, self.told)
+        self.children = (*self.children, widgets.HBox([self.button, self.progress], layout=widgets.Layout(flex_flow="row wrap")), self.bar, self.told)
         self.refresh()
 
     @property
