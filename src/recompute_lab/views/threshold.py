@@ -218,7 +218,8 @@ class ThresholdPanel(Panel):
             source=choice("Source of the noise", ("staged", "real"), "staged"),
             full_shape=choice("The cap's scale", [("one number per vector", False), ("full shape", True)], False),
         )
-        self.children = (*self.children, widgets.HBox([self.button, self.progress], layout=widgets.Layout(flex_flow="row wrap")), self.bar, self.told)
+        run = widgets.HBox([self.button, self.progress], layout=widgets.Layout(flex_flow="row wrap"))
+        self.children = (*self.children, run, self.bar, self.told)
         self.refresh()
 
     @property
