@@ -13,7 +13,7 @@ PY    := .venv/bin/python
 # three times as fast, and compute the same.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help setup lab test lint unit learner solved browser notebooks studies bench times workshop-check reset lock
+.PHONY: help setup lab test lint unit learner solved browser notebooks studies bench times workshop-check reset pictures lock
 
 help:
 	@echo "make lab        install into .venv (once) and open JupyterLab on the first lesson"
@@ -25,6 +25,7 @@ help:
 	@echo "make workshop-check  is this machine ready to teach on? One page (ONLY=01 for one lesson; PAGE=file keeps it)"
 	@echo "make reset      take the lessons back to unsolved; what you wrote is kept in notebooks/my (ONLY=01 for one)"
 	@echo "make lock       resolve requirements.lock anew (needs uv)"
+	@echo "make pictures   photograph lesson 02's panel for the README (needs Chromium or Chrome)"
 	@echo "Settings: PYTHON=python3.12 (3.11 to 3.14), PORT=8888, WORKERS=2 (tests side by side)"
 
 setup:
@@ -102,3 +103,6 @@ lock:
 	@{ echo "# Every package of the lab, pinned. Written by 'make lock' from pyproject.toml: not by hand."; \
 	   grep -vE '^(nvidia|cuda|triton)' requirements.lock.new; } > requirements.lock
 	@rm requirements.lock.new
+
+pictures: setup
+	@$(PY) tools/picture_panel.py

@@ -13,6 +13,7 @@ checks.py).
 import argparse
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,7 @@ ROOT = Path(__file__).resolve().parent
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"  # nbgrader's markers
 PICTURE = "picture:"
 CARDS = "interview_cards.md"  # the interview cards, to print
+BESIDE = re.compile(r"\]\((?=[\w./-]+\.md\b)")  # a link to a text that lies beside the learner's notebooks
 STUB = "### STUB"  # ours: what follows, uncommented, is the learner's in place of "..."
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
@@ -100,6 +102,8 @@ def render(name: str, text: str, solved: bool) -> NotebookNode:
             cell.source, blocks = split_solutions(cell.source, solved)
         except ValueError as error:
             raise BuildError(f"{name}.py, cell {number}: {error}") from None
+        if solved and cell.cell_type == "markdown":  # solutions/ holds notebooks, and nothing else
+            cell.source = BESIDE.sub("](../", cell.source)
         tagged = "solution" in cell.metadata.get("tags", [])
         if tagged and not blocks:
             raise BuildError(f"{name}.py, cell {number}: tagged 'solution' but has no markers")

@@ -4,16 +4,16 @@
 # Activation checkpointing saves memory by running part of a model's forward twice. It trusts that
 # the second run is the first. This course is about what happens when it is not.
 #
-# **After this lesson** you can
+# **You will be able to**
 # - check that your installation is ready;
 # - make a checkpointed segment fail because of a difference in the last bits, and repair it;
 # - say what checkpointing saves, what it costs, and how many segments to cut a model into;
 # - search your own source for the cheapest form of the fault, and say what that search misses;
 # - choose a route through the other lessons.
 #
-# **Time**: 30 minutes. **Prerequisites**: you have written a training step in PyTorch; nothing
-# about checkpointing is assumed. The outputs are stored; to predict before you see, choose
-# *Edit → Clear Outputs of All Cells* first.
+# **Time** 30 minutes. **You need** a training step that you have written in PyTorch; nothing about
+# checkpointing is assumed. The outputs are stored: to predict before you see, choose *Edit → Clear
+# Outputs of All Cells* first.
 #
 # ## Is everything there?
 #
@@ -40,10 +40,11 @@ print(f"the course's model saves {idle} tensors, and {firing} when one guard is 
 # %% [markdown]
 # ## One flip in one minute
 #
-# A few words first. In **forward**, PyTorch keeps the tensors that backward will need: they are
-# *saved for backward*. With **checkpointing**, a part of the model, a *segment*, keeps only its
-# input. When backward comes to that segment, it runs its forward once more: the *recomputation*,
-# which produces the tensors that were not kept. Each of the two runs is a *pass*.
+# **The words.** In *forward*, PyTorch keeps the tensors that backward will need: the *saved
+# tensors*. With *checkpointing*, a part of the model, a *segment*, keeps only its input. When
+# backward comes to that segment, it runs its forward once more: the *recomputation*, which produces
+# the tensors that were not kept. Each of the two runs is a *pass*. (Every lesson says its words
+# like this; [the glossary](glossary.md) has those of all lessons.)
 #
 # Here is a segment of six lines. It computes an update, and shortens the rows that are longer than
 # a limit. `nudge` stands for arithmetic that does not come out the same twice: in the forward, and
@@ -429,7 +430,7 @@ check.found(found)
 # is least at √(n·a/b).
 # </details>
 #
-# ## Where this comes from
+# ## References
 #
 # - PyTorch, `torch.utils.checkpoint`: the documentation of `checkpoint` and
 #   `checkpoint_sequential`; the source of `_CheckpointFrame.check_recomputed_tensors_match`, which

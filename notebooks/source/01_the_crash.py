@@ -27,7 +27,7 @@
 # are stored: to predict before you see, choose *Edit → Clear Outputs of All Cells* first. The sections build on each other:
 # after a restart, go on with *Run → Run All Above Selected Cell*.
 #
-# **Five words.** A *segment* is a part of the model that is checkpointed. Its *forward* throws away what backward would need;
+# **The words.** Five: a *segment* is a part of the model that is checkpointed. Its *forward* throws away what backward would need;
 # the *recomputation* is the second run of that forward, during backward, which brings it back. What an operator keeps for
 # backward are its *saved tensors*. A *guard* is an `if` that decides whether an operation runs at all.
 

@@ -27,9 +27,10 @@
 # *guard*. To predict before you see, choose *Edit → Clear Outputs of All Cells* first; after a restart, *Run → Run All Above
 # Selected Cell*.
 #
-# **Four more words.** A *position* is one value that a guard looks at: here the *ratio* of one vector's length to another's.
-# The *cap* is the number that the ratios are compared with; a position that is past it *fires*, and the guard is true if any
-# does. An *ulp* (unit in the last place) is the step from one float32 to the next, about a ten-millionth of the number.
+# **The words.** To these come: a *position* is one value that a guard looks at, here the *ratio* of one vector's length to
+# another's. The *cap* is the number that the ratios are compared with; a position that is past it *fires*, and the guard is
+# true if any does. An *ulp* (unit in the last place) is the step from one float32 to the next, about a ten-millionth of the
+# number.
 
 # %% tags=["nbval-ignore-output"]
 import platform

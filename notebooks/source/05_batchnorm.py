@@ -630,6 +630,14 @@ check.who_chooses(choice)
 # It compares number, shapes, dtypes and devices of the saved tensors, and no values. State that only changes values passes.
 # </details>
 #
+# <details><summary>From lesson 02: you count the vectors near the cap, as an early warning. Where does the counter stand, and why does the
+# loss not do?</summary>
+#
+# Outside of the segment: inside, it adds in both passes. (One that assigns is idempotent, and right as long as the passes agree.) The loss
+# does not look at the threshold: until a vector is capped, a run that will die and its twin with a higher cap have the same loss, bit for
+# bit.
+# </details>
+#
 # **What was not shown**: more than one process (SyncBatchNorm averages over them in each forward, so twice; DDP sends buffers
 # around), a GPU, a compiled segment, large networks and long runs.
 #

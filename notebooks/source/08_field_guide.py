@@ -597,6 +597,18 @@ check.repair_scaled(ScaledRight)
 # in which it goes, and the absence of an error says nothing.
 # </details>
 #
+# <details><summary>From lesson 06: an audit reports a guard as <em>not seen</em> inside a checkpoint. May it be crossed off?</summary>
+#
+# No: <em>not seen</em> is not <em>no</em>. A table of classes or a registry leaves no trace in the text. Log the reads of some training steps:
+# the run shows whether the line is reached in a forward and in a recomputation.
+# </details>
+#
+# <details><summary>From lesson 07: an evaluation agrees with itself under deterministic algorithms. Is its number free of rounding?</summary>
+#
+# No. On this machine, with this build, it is a function of weights and inputs. A branch on a last bit is still there: other kernels may give
+# another number. Nudge the value that is asked about by a few ulps, and see whether the number moves.
+# </details>
+#
 # **Not shown**: several processes (a block that is used twice, under data-parallel training and reentrant, marks its gradients ready twice),
 # compiled segments, pipelines that run forward and backward in different threads, GPUs.
 #

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from recompute_lab.instruments.estimates import Interval
-from recompute_lab.views.style import BLUE, GREY, INK, PALE, VERMILLION, figure, styled
+from recompute_lab.views.style import BLUE, GREY, INK, PALE, PURPLE, VERMILLION, figure, styled
 
 # Colour, line and mark of a run; any other is drawn as the last.
 LOOKS = {
@@ -22,7 +22,7 @@ LOOKS = {
     "reentrant": (GREY, "none", "D"),
     "repaired": (BLUE, ":", "^"),
 }
-_OTHER = ("#009E73", "-.", "v")
+_OTHER = (PURPLE, "-.", "v")
 _ON_TOP = ("reentrant", "repaired")  # hollow: they may lie on another line
 _SPREAD = 0.25, 0.75  # the quantiles over seeds that a band reaches to: the middle half
 ZERO = 1e-9  # where a deviation of nothing stands on a logarithmic axis

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from recompute_lab.instruments.gradients import ROUNDING, Divergence
-from recompute_lab.views.style import BLUE, GREY, INK, PALE, SKY, VERMILLION, figure, styled
+from recompute_lab.views.style import BLUE, GREY, INK, PALE, PURPLE, VERMILLION, figure, styled
 
 EQUAL, LOWEST, HIGHEST = 2e-10, 1e-8, 1e2  # equal to the last bit is drawn at EQUAL, no number below LOWEST
 MISSING = 1.0  # a gradient that is not there is off by its whole size
@@ -19,7 +19,7 @@ _LOOKS = (
     {"color": BLUE, "linestyle": "-", "marker": "o", "markersize": 7},
     {"color": VERMILLION, "linestyle": "--", "marker": "s", "markersize": 5},
     {"color": INK, "linestyle": ":", "marker": "^", "markersize": 6},
-    {"color": SKY, "linestyle": "-.", "marker": "D", "markersize": 5},
+    {"color": PURPLE, "linestyle": "-.", "marker": "D", "markersize": 5},
     {"color": GREY, "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "v", "markersize": 6},
 )
 _MOST_NAMES = 26  # more of them do not fit under the axis

@@ -14,18 +14,16 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from recompute_lab.instruments.estimates import Estimate, Interval
-from recompute_lab.views.style import BLUE, GREY, INK, PALE, SKY, VERMILLION, figure, styled
-
-GREEN = "#009E73"
+from recompute_lab.views.style import BLUE, GREY, INK, PALE, PURPLE, VERMILLION, figure, styled
 
 # Colour, line and mark of a treatment; any other is drawn as the last.
 _LOOKS = {
     "baseline": (INK, "-", "o"),
     "replayed": (GREY, "none", "o"),
-    "no dropout": (SKY, "-", "v"),
+    "no dropout": (GREY, "-", "v"),
     "lost": (VERMILLION, "--", "s"),
     "off": (BLUE, ":", "^"),
-    "lost, loss inside": (GREEN, "-.", "D"),
+    "lost, loss inside": (PURPLE, "-.", "D"),
 }
 _SPREAD = 0.25, 0.75  # the quantiles over seeds that a band reaches to: the middle half
 
@@ -77,7 +75,7 @@ def divergence_by_layers(curves: Mapping[float, Mapping[int, Sequence[float]]]) 
     `curves[p][layers]` has one error per seed. Marks are means, bars reach from the smallest to the largest.
     """
     made, axes = figure(7.0, 3.6)
-    looks = zip("osD^v", (SKY, BLUE, GREEN, VERMILLION, INK), strict=True)
+    looks = zip("osD^v", (PURPLE, BLUE, GREY, VERMILLION, INK), strict=True)
     for i, ((p, by_layers), (mark, colour)) in enumerate(zip(sorted(curves.items()), looks, strict=False)):
         layers = sorted(by_layers)
         means = [sum(by_layers[k]) / len(by_layers[k]) for k in layers]
@@ -144,7 +142,7 @@ def training_curves(
 
 def _curve(axes: Axes, probes: Sequence[int], curve: torch.Tensor, treatment: str) -> list[float]:
     """Draws one treatment; the values that must be in sight."""
-    colour, line, mark = _LOOKS.get(treatment, (GREEN, "-.", "D"))
+    colour, line, mark = _LOOKS.get(treatment, (PURPLE, "-.", "D"))
     low, high = (curve.quantile(q, dim=1) for q in _SPREAD)
     middle = curve.quantile(0.5, dim=1)
     hollow = {"mfc": "white", "ms": 7, "zorder": 1} if treatment == "replayed" else {"ms": 3.5, "zorder": 3}
@@ -168,7 +166,7 @@ def paired_differences(panels: Mapping[str, Mapping[str, Mapping[str, Interval]]
             if y % 2:
                 panel.axhspan(y - 0.5, y + 0.5, color=PALE, alpha=0.35, lw=0)
             for i, (treatment, interval) in enumerate(treatments.items()):
-                colour, _, mark = _LOOKS.get(treatment, (GREEN, "-.", "D"))
+                colour, _, mark = _LOOKS.get(treatment, (PURPLE, "-.", "D"))
                 at = y + 0.52 * ((i + 0.5) / len(treatments) - 0.5)
                 panel.plot([interval.low, interval.high], [at, at], color=colour, lw=1.6)
                 fill = colour if interval.excludes_zero else "white"
@@ -180,7 +178,7 @@ def paired_differences(panels: Mapping[str, Mapping[str, Mapping[str, Interval]]
         panel.tick_params(axis="x", labelsize=9)
     axes[0, 0].set_yticks(range(len(settings)), settings)
     axes[0, 0].set_ylim(len(settings) - 0.5, -0.5)
-    looks = [(f"{name} − baseline", *_LOOKS.get(name, (GREEN, "-.", "D"))) for name in next(iter(rows.values()))]
+    looks = [(f"{name} − baseline", *_LOOKS.get(name, (PURPLE, "-.", "D"))) for name in next(iter(rows.values()))]
     looks.append(("hollow: the interval contains zero", GREY, "", "o"))
     handles = [
         Line2D([], [], color=colour, marker=mark, linestyle="none", label=label, mfc="white" if not line else colour)

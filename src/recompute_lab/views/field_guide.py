@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from recompute_lab.views.style import BLUE, GREY, INK, PALE, SKY, VERMILLION, figure, styled
+from recompute_lab.views.style import BLUE, GREY, INK, PALE, PALE_BLUE, PALE_VERMILLION, VERMILLION, figure, styled
 
 _LOOKS = {
     "right": {"facecolor": "white", "edgecolor": PALE},
-    "silent": {"facecolor": "#fbe3d5", "edgecolor": VERMILLION, "hatch": "////"},
-    "loud": {"facecolor": "#e3f1fb", "edgecolor": SKY, "hatch": "..."},
+    "silent": {"facecolor": PALE_VERMILLION, "edgecolor": VERMILLION, "hatch": "////"},
+    "loud": {"facecolor": PALE_BLUE, "edgecolor": BLUE, "hatch": "..."},
 }
 
 
@@ -142,7 +142,7 @@ def _found(axes: Axes, top: float, step: Step, causes: dict[int, str]) -> None:
     axes.add_patch(
         FancyBboxPatch(
             (_FOUND[0] + 0.06, top + 0.06), _FOUND[1] - _FOUND[0] - 0.12, _HIGH - 0.12,
-            boxstyle="round,pad=0.06", facecolor="#f3f8fc", edgecolor=BLUE, linewidth=1.2,
+            boxstyle="round,pad=0.06", facecolor=PALE_BLUE, edgecolor=BLUE, linewidth=1.2,
         )
     )  # fmt: skip
     axes.text(

@@ -60,7 +60,7 @@ def _bytes(axes: Axes, plain, footprints, unit, formula, log) -> None:
     point, aside = (1, (9, 4)) if log else (0, (26, -24))  # clear of the curve, steep or flat
     axes.annotate("peak (line: formula)", (counts[point], peaks[point]), xytext=aside, color=BLUE, **label)
     late = len(counts) // 2
-    axes.annotate("after forward", (counts[late], kept[late]), xytext=(6, -13), color=VERMILLION, **label)
+    axes.annotate("after forward", (counts[late], kept[late]), xytext=(6, -13), **label)
     lowest = min(peaks)
     best = counts[peaks.index(lowest)]
     axes.annotate(

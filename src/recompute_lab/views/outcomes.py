@@ -15,10 +15,10 @@ from matplotlib.patches import Patch, Rectangle
 
 from recompute_lab.instruments.checkpointing import Strategy
 from recompute_lab.instruments.gradients import ROUNDING, Divergence
-from recompute_lab.views.style import BLUE, GREY, INK, PALE, SKY, VERMILLION, figure, styled
+from recompute_lab.views.style import BLUE, GREY, INK, PALE, SOFT_BLUE, VERMILLION, figure, styled
 
 # Told apart by shade and hatch, also where there is no colour: light and dotted, white, dark and striped.
-_LOUD = {"facecolor": "#bfe1f6", "edgecolor": SKY, "hatch": "..."}
+_LOUD = {"facecolor": SOFT_BLUE, "edgecolor": BLUE, "hatch": "..."}
 _FINE = {"facecolor": "white", "edgecolor": PALE}
 _SILENT = {"facecolor": VERMILLION, "edgecolor": "white", "hatch": "///"}
 _LOOKS = dict.fromkeys(("count", "metadata", "more", "other"), _LOUD) | {"fine": _FINE, "silent": _SILENT}

@@ -47,7 +47,7 @@ class Number(widgets.HBox):
             layout=widgets.Layout(width="auto"),
         )
         slider = widgets.IntSlider(value, min=low, max=high, readout=False, layout=widgets.Layout(width="240px"))
-        super().__init__([box, slider], value=value)
+        super().__init__([box, slider], value=value, layout=widgets.Layout(flex_flow="row wrap", max_width="100%"))
         for part in self.children:
             traitlets.link((self, "value"), (part, "value"))
 
@@ -64,7 +64,7 @@ def choice(label: str, options: Iterable, value) -> widgets.Dropdown:
         description=label,
         tooltip="",
         style=_STYLE,
-        layout=widgets.Layout(width="auto"),
+        layout=widgets.Layout(width="auto", max_width="100%"),
     )
 
 
@@ -79,6 +79,7 @@ class Sentence(widgets.HTML):
         self.value = f'<div role="status" aria-live="polite" style="line-height: 1.5">{said}</div>'
 
 
+_LEGIBLE = 480  # pixels of the page: the least width of a panel's picture
 _STYLE = {"description_width": "initial"}  # labels as long as they are, not cut off
 
 
@@ -93,7 +94,9 @@ class Panel(widgets.VBox):
     def __init__(self, about: str, size: tuple[int, int], **controls: widgets.Widget):
         self._size, self._names = size, list(controls)
         self._drawing = threading.RLock()  # JupyterLab moves controls in one thread of the kernel, cells in another
-        self.picture = Picture(tooltip=about, width=size[0], layout=widgets.Layout(max_width="100%", height="auto"))
+        # As wide as there is room; where a page is narrow or zoomed, it is scrolled before its text is too small.
+        layout = widgets.Layout(max_width="100%", min_width=f"{min(size[0], _LEGIBLE)}px", height="auto")
+        self.picture = Picture(tooltip=about, width=size[0], layout=layout)
         self.sentence = Sentence(layout=widgets.Layout(max_width=f"{size[0]}px"))
         for name, control in controls.items():
             setattr(self, name, control)

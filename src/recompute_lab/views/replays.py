@@ -9,11 +9,11 @@ from textwrap import wrap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from recompute_lab.views.style import BLUE, GREY, INK, VERMILLION, figure, styled
+from recompute_lab.views.style import BLUE, GREY, INK, PALE_VERMILLION, VERMILLION, figure, styled
 
 _LOOKS = {
     True: ("replayed", dict(facecolor="white", edgecolor=BLUE), dict(color=BLUE)),
-    False: ("lost", dict(facecolor="#fbe3d5", edgecolor=VERMILLION, hatch="///"), dict(color=INK, weight="bold")),
+    False: ("lost", dict(facecolor=PALE_VERMILLION, edgecolor=VERMILLION, hatch="///"), dict(color=INK, weight="bold")),
 }
 
 

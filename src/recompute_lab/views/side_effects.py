@@ -13,12 +13,12 @@ from matplotlib.patches import Rectangle
 
 from recompute_lab.instruments.gradients import Divergence
 from recompute_lab.views.outcomes import brief
-from recompute_lab.views.style import BLUE, GREY, INK, PALE, SKY, VERMILLION, figure, styled
+from recompute_lab.views.style import BLUE, GREY, INK, PALE, PALE_BLUE, PALE_VERMILLION, VERMILLION, figure, styled
 
 # Told apart by fill and hatch, also where there is no colour: white, striped, dotted.
 _RIGHT = {"facecolor": "white", "edgecolor": PALE}
-_WRONG = {"facecolor": "#fbe3d5", "edgecolor": VERMILLION, "hatch": "////"}
-_LOUD = {"facecolor": "#e3f1fb", "edgecolor": SKY, "hatch": "..."}
+_WRONG = {"facecolor": PALE_VERMILLION, "edgecolor": VERMILLION, "hatch": "////"}
+_LOUD = {"facecolor": PALE_BLUE, "edgecolor": BLUE, "hatch": "..."}
 
 
 class Cell(Protocol):

@@ -18,7 +18,7 @@ from recompute_lab.instruments.gradients import Divergence
 from recompute_lab.instruments.ledger import SavedTensor
 from recompute_lab.views.divergence import draw_layers
 from recompute_lab.views.outcomes import brief
-from recompute_lab.views.style import GREY, INK, PALE, VERMILLION, figure, styled
+from recompute_lab.views.style import GREY, INK, PALE_BLUE, VERMILLION, figure, styled
 
 _MOST = 8  # single boxes in a row; a shared beginning is one box, one and a half times as wide
 _BEFORE = 2  # boxes shown before the first difference
@@ -215,7 +215,7 @@ def _name(row: SavedTensor) -> str:
 
 
 def _box(axes: Axes, x: float, y: float, width: float, text: str, color=INK, weight="normal", **look) -> None:
-    look = {"facecolor": "white" if len(look) else "#dcebf6", "edgecolor": PALE, "linewidth": 1.0} | look
+    look = {"facecolor": "white" if len(look) else PALE_BLUE, "edgecolor": GREY, "linewidth": 1.0} | look
     axes.add_patch(Rectangle((x + 0.04, y), width - 0.08, 1, **look))
     axes.text(
         x + width / 2,

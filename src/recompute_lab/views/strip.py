@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, Rectangle
 
 from recompute_lab.instruments.ledger import Pair, SavedTensor, unmatched
-from recompute_lab.views.style import GREY, INK, PALE, VERMILLION, figure, styled
+from recompute_lab.views.style import BLUE, GREY, INK, PALE_BLUE, SOFT_BLUE, VERMILLION, figure, styled
 
 _AROUND = 4  # columns shown on each side of the odd one out
 _ABSENT, _LIGHT, _DARK = 0, 1, 2
@@ -55,7 +55,7 @@ def _overview(axes: Axes, pairs: Sequence[Pair], odd: list[int], names: tuple[st
     axes.imshow(
         cells,
         aspect="auto",
-        cmap=ListedColormap(["white", "#bcd8ec", "#7fb2d6"]),
+        cmap=ListedColormap(["white", SOFT_BLUE, BLUE]),
         vmin=0,
         vmax=2,
         interpolation="nearest",
@@ -94,8 +94,8 @@ def _detail(axes: Axes, pairs: Sequence[Pair], names: tuple[str, str]) -> None:
                     (column + 0.05, 1.06 - side),
                     0.9,
                     0.88,
-                    facecolor="white" if row is None or lone else "#dcebf6",
-                    edgecolor=VERMILLION if None in pair else PALE,
+                    facecolor="white" if row is None or lone else PALE_BLUE,
+                    edgecolor=VERMILLION if None in pair else GREY,
                     hatch="////" if lone else None,
                     linestyle="--" if row is None else "-",
                     linewidth=1.6 if None in pair else 1.0,
@@ -109,7 +109,7 @@ def _detail(axes: Axes, pairs: Sequence[Pair], names: tuple[str, str]) -> None:
                 ha="center",
                 va="center",
                 fontsize=8,
-                color=VERMILLION if row is None else INK,
+                color=INK,
                 weight="bold" if lone else "normal",
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2} if lone else None,
             )

@@ -7,9 +7,15 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from recompute_lab.views.style import BLUE, INK, PALE, SKY, VERMILLION, figure, styled
+from recompute_lab.views.style import BLUE, GREY, INK, PALE, SKY, VERMILLION, figure, styled
 
-_LOOKS = {"fine": (PALE, ""), "count": (VERMILLION, "////"), "metadata": (SKY, "...."), "silent": (BLUE, "xx")}
+# Face, edge and hatch, which has the edge's colour: told apart in grey, too.
+_LOOKS = {
+    "fine": (PALE, GREY, ""),
+    "count": (VERMILLION, "white", "////"),
+    "metadata": (SKY, BLUE, "...."),
+    "silent": (BLUE, "white", "xx"),
+}
 _NAMES = {
     "fine": "no error",
     "count": "different number of tensors",
@@ -30,10 +36,10 @@ def tally(rows: Mapping[str, Mapping[str, int]], label: str = "repetitions of th
     made, axes = figure(8.2, 0.75 + 0.62 * len(rows))
     for y, outcomes in enumerate(rows.values()):
         left = 0
-        for outcome, (colour, hatch) in _LOOKS.items():
+        for outcome, (colour, edge, hatch) in _LOOKS.items():
             times = outcomes.get(outcome, 0)
             name = _NAMES[outcome] if y == 0 and outcome in shown else None
-            axes.barh(y, times, left=left, height=0.62, color=colour, hatch=hatch, edgecolor="white", label=name)
+            axes.barh(y, times, left=left, height=0.62, color=colour, hatch=hatch, edgecolor=edge, label=name)
             if times:
                 axes.text(
                     left + times / 2, y, str(times), ha="center", va="center", color=INK, weight="bold",

@@ -19,7 +19,7 @@ from recompute_lab.instruments.odds import passes_disagree
 from recompute_lab.views.canvas import Canvas
 from recompute_lab.views.odds import CURVES, draw_curves
 from recompute_lab.views.panel import Number, Panel, Picture, Sentence, choice, failure
-from recompute_lab.views.style import INK, SKY, VERMILLION, figure, png, styled
+from recompute_lab.views.style import BLUE, INK, SKY, VERMILLION, figure, png, styled
 from recompute_lab.views.tally import tally
 
 REACH = 80  # ulps: how far the panel's cap moves to either side of the limit
@@ -81,7 +81,10 @@ class _Regime:
 
     def _histogram(self, axes: Axes) -> None:
         values, counts = np.unique(self.margins.distances.numpy(), return_counts=True)
-        axes.bar(values, counts, width=1.0, color=SKY, edgecolor="white", lw=0.5 if self.half <= 25 else 0)
+        heights = np.zeros(values[-1] - values[0] + 1)
+        heights[values - values[0]] = counts
+        edges = np.arange(values[0], values[-1] + 2) - 0.5
+        axes.stairs(heights, edges, fill=True, facecolor=SKY, edgecolor=BLUE, lw=0.9)
         axes.set_yscale("log")
         axes.set_ylim(0.6, 5 * float(counts.max()) ** 1.1)  # room above the bars for the cap's label
         low, high = int(self.margins.largest.min()), int(self.margins.largest.max())
@@ -215,7 +218,8 @@ class ThresholdPanel(Panel):
             source=choice("Source of the noise", ("staged", "real"), "staged"),
             full_shape=choice("The cap's scale", [("one number per vector", False), ("full shape", True)], False),
         )
-        self.children = (*self.children, widgets.HBox([self.button, self.progress]), self.bar, self.told)
+        run = widgets.HBox([self.button, self.progress], layout=widgets.Layout(flex_flow="row wrap"))
+        self.children = (*self.children, run, self.bar, self.told)
         self.refresh()
 
     @property

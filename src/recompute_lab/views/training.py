@@ -43,7 +43,6 @@ def counters(runs: Mapping[str, tuple[Sequence[Counted], bool]], last: int = 60)
                 (0.45, 0.42),
                 textcoords="axes fraction",
                 ha="right",
-                color=VERMILLION,
                 weight="bold",
                 arrowprops={"arrowstyle": "-", "color": VERMILLION, "shrinkB": 7},
             )
