@@ -170,7 +170,7 @@ def test_the_table_is_what_the_times_give(times):
 def test_the_times_are_of_every_notebook_and_tell_nothing_else_of_the_machine(times):
     assert list(times["seconds"]) == list(LESSONS), "run make times"
     assert all(set(both) == {"learner", "solved"} for both in times["seconds"].values())
-    assert set(times) == {"date", "cpus", "python", "torch", "rounds", "floor", "seconds"}
+    assert set(times) == {"date", "cpus", "python", "torch", "load", "rounds", "floor", "seconds"}
     assert times["rounds"] >= 3 and date.fromisoformat(times["date"])
     for key in ("python", "torch"):
         assert re.fullmatch(r"\d+\.\d+\.\d+(\+\w+)?", times[key])
@@ -186,7 +186,7 @@ def test_runs_take_turns_and_the_median_counts(monkeypatch):
 
 
 def test_what_stands_above_the_floor():
-    times = {"date": "2026-01-02", "cpus": 2, "python": "3.12.1", "torch": "2.13.0", "rounds": 3}
+    times = {"date": "2026-01-02", "cpus": 2, "python": "3.12.1", "torch": "2.13.0", "load": 1.0, "rounds": 3}
     times |= {"floor": 2.0, "seconds": {"00_a": {"learner": 5.0, "solved": 6.5}}}
     assert run_times.average_above(times) == 3.75
     assert "| 00_a | 5.0 | 3.0 | 6.5 | 4.5 |" in run_times.table(times)
@@ -194,6 +194,9 @@ def test_what_stands_above_the_floor():
     fresh = run_times.with_table(text, times)
     assert fresh.startswith("before\n") and fresh.endswith("\nafter\n") and "old" not in fresh
     assert run_times.with_table(fresh, times) == fresh
+    assert "Its load was 1.0." in fresh
+    assert "busy, so all times are too long" in run_times.table(times | {"load": 5.0})
+    assert "not recorded" in run_times.table(times | {"load": None})
     with pytest.raises(ValueError, match="must stand in the text once each"):
         run_times.with_table("nothing", times)
 

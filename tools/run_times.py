@@ -84,12 +84,13 @@ def measure(notebooks: Path, only: str = "", rounds: int = 1, timeout: float = 6
             path = notebooks / below / f"{name}.ipynb"
             notebook = stripped(path)
             runs[f"{name}, {kind}"] = lambda n=notebook, p=path: execute(n, p.parent, timeout)
-    took = in_turns(runs, rounds)
+    took, load = in_turns(runs, rounds), os.getloadavg()[1]
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "python": platform.python_version(),
         "torch": version("torch"),
+        "load": round(load, 1),  # of the last five minutes, this run's own about one or two included
         "rounds": rounds,
         "floor": round(took["imports alone"], 1),
         "seconds": {name: {kind: round(took[f"{name}, {kind}"], 1) for kind in FOLDERS} for name in names},
@@ -101,12 +102,20 @@ def average_above(times: dict) -> float:
     return mean(seconds - times["floor"] for both in times["seconds"].values() for seconds in both.values())
 
 
+def busy(times: dict) -> str:
+    """What else the machine had to do, in a sentence: times of a busy one are too long."""
+    if times["load"] is None:
+        return "How busy the machine was is not recorded."
+    too = ": busy, so all times are too long" if times["load"] > times["cpus"] else ""
+    return f"Its load was {times['load']:.1f}{too}."
+
+
 def table(times: dict) -> str:
     """The times as a Markdown table, a lesson a line, with what it was measured on above it."""
     rounds = f"medians of {times['rounds']} runs" if times["rounds"] > 1 else "one run"
     lines = [
         f"{rounds.capitalize()} that took turns with a notebook that only imports ({times['floor']:.1f} s), "
-        f"on {times['date']}: {times['cpus']} CPUs, Python {times['python']}, torch {times['torch']}.",
+        f"on {times['date']}: {times['cpus']} CPUs, Python {times['python']}, torch {times['torch']}. {busy(times)}",
         "",
         "| notebook | learner's, s | of these above imports | solved, s | of these above imports |",
         "|---|---:|---:|---:|---:|",
@@ -130,7 +139,7 @@ def with_table(text: str, times: dict) -> str:
 
 
 def show(times: dict) -> None:
-    print(f"Seconds above a notebook that only imports ({times['floor']:.1f} s); runs that took turns.")
+    print(f"Seconds above a notebook that only imports ({times['floor']:.1f} s); runs that took turns. {busy(times)}")
     slow = []
     for name, both in times["seconds"].items():
         above = {kind: seconds - times["floor"] for kind, seconds in both.items()}
