@@ -393,17 +393,27 @@ check.found(found)
 # | 06 | [audit your source](06_audit_your_source.ipynb) | find the branches that the grep walks past, and rank them |
 # | 07 | [the quiet version](07_quiet_version.ipynb) | check an evaluation against itself, and write it down |
 # | 08 | [field guide](08_field_guide.ipynb) | diagnose a segment you have never seen |
-# | 09 | interview cards * | answer out loud, and come back to what was weak |
-# | 10 | coding drills * | say what a wrong segment does, then repair it |
+# | 09 | [interview cards](09_interview_cards.ipynb) | answer out loud, and come back to what was weak |
+# | 10 | [coding drills](10_coding_drills.ipynb) | say what a wrong segment does, then repair it |
 #
-# \* in preparation
-#
-# Four routes, once all lessons are there; each lesson can be opened without having run another.
+# Every word of the course is in the [glossary](glossary.md). Four routes; each lesson can be opened
+# without having run another.
 # - **Your run has just crashed**: 08 first, then the lesson of its root cause.
 # - **Alone**: in order. Choose an answer at every *predict* before you run the cell.
 # - **For an interview**: 00, 01, 03, 04, 05, then 09 and 10.
-# - **As a workshop**: 00 and 01 together, 04 and 05 in pairs, 06 on the participants' own source.
-#   The solved notebooks are in `solutions`.
+# - **As a workshop**: [agendas](workshop.md) for 90 minutes, half a day and a day, with the questions
+#   to ask. The solved notebooks are in `solutions`.
+#
+# ### Where you stand
+#
+# A check that you pass in JupyterLab, and a card that you grade, is noted in a file of your own,
+# `notebooks/my/progress.jsonl`; `make reset` makes the exercises unsolved again and leaves that file
+# alone. Run this cell again whenever you want to know:
+
+# %%
+from recompute_lab.lessons.overview import overview
+
+print(overview())
 
 # %% [markdown]
 # ## Recap
