@@ -251,15 +251,13 @@ class Calls(Expressions):
         values = self.arguments(node)
         holder = node.func.value
         if name in ("append", "add", "insert", "appendleft") and values and base.kind == ITEMS:
-            if isinstance(holder, ast.Name):
-                self.put(holder.id, base, None, values[-1])
+            self.put(holder, base, None, values[-1])
             return PLAIN
         if name in ("extend", "update") and values and base.kind == ITEMS:
-            if isinstance(holder, ast.Name):
-                value = values[0]
-                if value.sized:
-                    base = Value(ITEMS, base.parts, base.origin or value.origin, sized=True)
-                self.put(holder.id, base, None, element(value))
+            value = values[0]
+            if value.sized:
+                base = items(base.parts, base.origin or value.origin, sized=True, hashed=base.hashed)
+            self.put(holder, base, None, element(value))
             return PLAIN
         if base.kind == MAPPING:
             if name in ("get", "pop", "setdefault"):
@@ -544,11 +542,11 @@ class Calls(Expressions):
     def collection(self, node: ast.Call) -> Value:
         values = self.arguments(node)
         if not values:
-            return items(NEVER)
-        of = element(values[0])
-        carried = carried_read(of) if node.func.id in ("set", "frozenset") else None
+            return items(NEVER, hashed=node.func.id in ("set", "frozenset"))
+        of, hashed = element(values[0]), node.func.id in ("set", "frozenset")
+        carried = carried_read(of, (READ_KIND,)) if hashed else None  # tensors differ by being other objects
         by_value = values[0].sized or carried is not None
-        return items(of, values[0].origin or (carried.origin if carried else None), sized=by_value)
+        return items(of, values[0].origin or (carried.origin if carried else None), sized=by_value, hashed=hashed)
 
     def same_items(self, node: ast.Call) -> Value:
         values = self.arguments(node)

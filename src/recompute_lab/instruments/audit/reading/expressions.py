@@ -288,8 +288,11 @@ class Expressions:
 
     def membership(self, node: ast.Compare, values: list[Value]) -> Value:
         left, right = values[0], values[-1]
+        hashes = right.kind == MAPPING or right.hashed
         if left.kind == TUPLE:
             left = carried_read(left) or left
+        if left.kind == TENSOR_KIND and hashes:
+            return PLAIN  # found by its hash, which is that of the object: no value is read
         if left.kind == READ_KIND:
             return left
         if left.kind == TENSOR_KIND or (right.kind == TENSOR_KIND and not _text(node.left)):
@@ -369,7 +372,7 @@ class Expressions:
         return Value(TUPLE, tuple(map(self.of, node.elts)))
 
     def list(self, node: ast.List | ast.Set) -> Value:
-        return items(joined(map(self.of, node.elts)))
+        return items(joined(map(self.of, node.elts)), hashed=isinstance(node, ast.Set))
 
     def dict(self, node: ast.Dict) -> Value:
         values = [self.of(value) for value in node.values]
@@ -419,7 +422,7 @@ class Expressions:
         self.names = kept
         if isinstance(node, ast.DictComp):
             return mapping({ANY_KEY: value}, origin, sized=by_value)
-        return items(value, origin, sized=by_value)
+        return items(value, origin, sized=by_value, hashed=isinstance(node, ast.SetComp))
 
     def lambda_(self, node: ast.Lambda) -> Value:
         return Value(FUNCTION, self.module.nested(node, self))
@@ -449,19 +452,28 @@ class Expressions:
         elif isinstance(target, ast.Subscript):
             base = self.of(target.value)
             self.of(target.slice)
-            if isinstance(target.value, ast.Name):
-                self.put(target.value.id, base, target.slice, value)
+            self.put(target.value, base, target.slice, value)
 
-    def put(self, name: str, base: Value, index: ast.expr | None, value: Value) -> None:
+    def put(self, holder: ast.expr, base: Value, index: ast.expr | None, value: Value) -> None:
         """A container takes one more element. Under a decision on a tensor's value its length depends on it too."""
         if base.kind == MAPPING and index is not None:
             key = index.value if isinstance(index, ast.Constant) else ANY_KEY
             value = join(base.parts.get(key, NEVER), value) if key is ANY_KEY else value
-            self.names[name] = mapping(base.parts | {key: value}, base.origin, sized=base.sized)
+            self.hold(holder, mapping(base.parts | {key: value}, base.origin, sized=base.sized))
         elif base.kind in (ITEMS, TUPLE):
             of = join(element(base), value)
             by_value = base.sized or (self.under is not None and index is None)
-            self.names[name] = items(of, base.origin or (self.under if by_value else None), sized=by_value)
+            origin = base.origin or (self.under if by_value else None)
+            self.hold(holder, items(of, origin, sized=by_value, hashed=base.hashed))
+
+    def hold(self, holder: ast.expr, container: Value) -> None:
+        """The container, with what it has taken, under its name or as its object's attribute."""
+        if isinstance(holder, ast.Name):
+            self.names[holder.id] = container
+        elif isinstance(holder, ast.Attribute):
+            owner = self.of(holder.value)
+            if owner.kind == INSTANCE and owner.parts.attribute(holder.attr).kind == container.kind:
+                self.module.assigned(owner.parts, holder.attr, container, self.record)
 
     def call(self, node: ast.Call) -> Value:
         raise NotImplementedError  # calls.py
