@@ -92,6 +92,10 @@ class Expressions:
             return value
         if value.kind in (ITEMS, MAPPING) and value.sized:
             return read(value.origin)
+        if value.kind == INSTANCE:
+            own = value.parts.method("__bool__") or value.parts.method("__len__")
+            found = self.module.returned(own, self) if own is not None else PLAIN
+            return found if found.kind == READ_KIND else None
         return None
 
     # Names.
@@ -173,7 +177,7 @@ class Expressions:
         return known if known is not None else owner.attribute(attr)
 
     def subscript(self, node: ast.Subscript) -> Value:
-        base, index = self.of(node.value), self.of(node.slice)
+        base, index = self.unpacked(self.of(node.value)), self.of(node.slice)
         kind = base.kind
         if kind == READ_KIND and is_shape(node.value) and is_fixed(node.slice, base.origin):
             return PLAIN
@@ -434,6 +438,7 @@ class Expressions:
             if target.id in self.declared:
                 self.module.rebound(target.id, value, self)
         elif isinstance(target, (ast.Tuple, ast.List)):
+            value = self.unpacked(value)
             parts = value.parts if value.kind == TUPLE else ()
             whole = len(parts) == len(target.elts) and not any(isinstance(t, ast.Starred) for t in target.elts)
             of = element(value) if not whole else None
@@ -453,6 +458,12 @@ class Expressions:
             base = self.of(target.value)
             self.of(target.slice)
             self.put(target.value, base, target.slice, value)
+
+    def unpacked(self, value: Value) -> Value:
+        """A named tuple as the tuple that it is."""
+        if value.kind != INSTANCE or not value.parts.is_named_tuple:
+            return value
+        return Value(TUPLE, tuple(self.instance_attribute(value, name) for name in value.parts.all_fields()))
 
     def put(self, holder: ast.expr, base: Value, index: ast.expr | None, value: Value) -> None:
         """A container takes one more element. Under a decision on a tensor's value its length depends on it too."""

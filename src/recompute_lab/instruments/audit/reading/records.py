@@ -66,7 +66,7 @@ class FunctionRecord:
 
 @dataclass(eq=False)
 class ClassRecord:
-    node: ast.ClassDef
+    node: ast.ClassDef | ast.Call  # a call of namedtuple
     name: str
     bases: list[Value]
     methods: dict[str, FunctionRecord] = field(default_factory=dict)
@@ -100,6 +100,14 @@ class ClassRecord:
             if name in one.attributes:
                 return one.attributes[name]
         return UNKNOWN
+
+    def all_fields(self) -> list[str]:
+        """Of a dataclass or a named tuple: those of its bases first, as its constructor takes them."""
+        return list(dict.fromkeys(name for one in reversed(self.family()) for name in one.fields))
+
+    @property
+    def is_named_tuple(self) -> bool:
+        return any(base.rsplit(".", 1)[-1] == "NamedTuple" for base in self.outside_bases())
 
     @cached_property
     def read_attributes(self) -> set[str]:
