@@ -284,7 +284,7 @@ class Calls(Expressions):
         if base.kind == MAPPING:
             if name in ("get", "pop", "setdefault"):
                 key = node.args[0] if node.args else None
-                if values and values[0].kind in _READ_KINDS and chooses(base):
+                if values and values[0].kind == READ_KIND and chooses(base):
                     self.site(node, "index", values[0].origin or key, suspected=values[0].suspected)
                 return at_key(base, key.value if isinstance(key, ast.Constant) else ANY_KEY)
             of = {"items": Value(TUPLE, (PLAIN, at_key(base))), "values": at_key(base), "keys": PLAIN}.get(name)

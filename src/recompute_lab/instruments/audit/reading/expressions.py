@@ -67,8 +67,12 @@ class Expressions:
         """The read that a condition on this expression makes, if any, and what settles it before."""
         if isinstance(node, ast.BoolOp):
             found, before, inner = None, [], []
+            kept = self.names
             for value in node.values:
                 one, guards = self.truth(value)
+                told = self.instance_test(value) if isinstance(node.op, ast.And) else None
+                if told is not None and told[0] in self.names:  # what stands behind it runs where it holds
+                    self.names = self.names | {told[0]: told[1]}
                 if found is not None:
                     # In `(a and x.any()) or (b and y.any())` neither a nor b is what arms it.
                     inner = inner if one is None or isinstance(node.op, ast.And) else []
@@ -76,6 +80,9 @@ class Expressions:
                     found, inner = one, guards
                 else:
                     before.append(value if isinstance(node.op, ast.And) else ast.UnaryOp(ast.Not(), value))
+            if self.names is not kept:
+                bound = {part.target.id for part in ast.walk(node) if isinstance(part, ast.NamedExpr)}
+                self.names = kept | {name: self.names[name] for name in bound if name in self.names}
             return found, before + inner if found is not None else []
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.truth(node.operand)
@@ -193,6 +200,7 @@ class Expressions:
             return base
         by_value = index.kind in (READ_KIND, TENSOR_KIND)
         if kind in (ITEMS, TUPLE, MAPPING):
+            by_value = by_value and not (kind == MAPPING and index.kind == TENSOR_KIND)  # a key goes by its hash
             if by_value and isinstance(node.ctx, ast.Load) and chooses(base):
                 self.site(node, "index", index.origin or node.slice, suspected=index.suspected)
             if kind == MAPPING:
@@ -300,7 +308,9 @@ class Expressions:
         if left.kind == READ_KIND:
             return left
         if left.kind == TENSOR_KIND or (right.kind == TENSOR_KIND and not _text(node.left)):
-            return read(node)
+            found = read(node)
+            found.suspected = right.kind == UNKNOWN_KIND  # in a list it is compared; a set or a dictionary hashes it
+            return found
         if right.kind == ITEMS and right.parts.kind == READ_KIND:
             return right.parts
         return right if right.kind == READ_KIND else PLAIN
@@ -488,6 +498,9 @@ class Expressions:
 
     def call(self, node: ast.Call) -> Value:
         raise NotImplementedError  # calls.py
+
+    def instance_test(self, node: ast.expr) -> tuple[str, Value] | None:
+        raise NotImplementedError  # statements.py
 
 
 def _position(node: ast.expr) -> int | None:
