@@ -68,7 +68,7 @@ for file in sorted(lesson.PROJECT.glob("*.py")):
 print()
 print(inspect.getsource(blocks.Block.forward))
 trainer = Trainer()
-print(trainer.config.described(), "|", trainer.run(20)[:8])
+print(trainer.config.described(), "|", trainer.run(20))
 
 # %% [markdown]
 # ## 2 · The grep
@@ -107,7 +107,7 @@ print("missed by it:", *missed, sep="\n  ")
 
 # %% [markdown]
 # The audit has walked past all that should stay quiet: the grep's five, and shapes (`x.shape[1] < parts`), the truth of lists
-# (`if self.losses`), `len(np.unique(labels))`. What it misses is what it says that it misses; the list stands below every
+# (`if self.counts`), `len(np.unique(labels))`. What it misses is what it says that it misses; the list stands below every
 # result, in full:
 
 # %%
@@ -291,8 +291,8 @@ print("read, and nothing decided by it:", *lesson.undecided(seen))
 #   other arm is in the text, and no input took it.
 # - *Only the run*: what one file does not show. A helper in another file, and there, too, `int()` of an argument that nobody
 #   typed.
-# - What the run *cannot* tell is what a read is for: two lines read a number and decide nothing (a metric, the loss for the
-#   history).
+# - What the run *cannot* tell is what a read is for: two lines read a number and decide nothing (a metric, the loss for a
+#   list).
 # - *In forward only*: behind the last saved tensor. Early stop leaves the recomputation before it gets there.
 #
 # So: audit first, it costs seconds and needs no data. Then ride along (`Witness`) for some steps, with the switches as you
