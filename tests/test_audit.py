@@ -458,15 +458,24 @@ def test_the_line_of_the_read_is_beside_that_of_the_decision():
         "if (x > 1).any():\n    x *= 0.5",
         "if x.sum() > 0:\n    x = x.sin()\nelse:\n    x = x.cos()",
         "x = x.sin() if (x > 1).all() else x.cos()",
+        "if not (x > 1).any():\n    x = x.sin()",
+        "if x.sum().item() > 0 and (x > 1).any():\n    x = x.sin()",
+        "if not 0 <= x.min() <= x.max() <= 1:\n    x = x.sin()",
+        "if torch.equal(x, x.abs()) or x.allclose(x * 2, atol=1.0):\n    x = x.sin()",
+        "if any(r > 1 for r in x):\n    x = x.sin()",
+        "if float(x.sum()) < 0:\n    pass\nelse:\n    x = x.sin()",
+        "if torch.isnan(x).any():\n    return x.cos()\nreturn x.sin()",
+        "if x.mean() > 0:\n    return x.cos()\nelse:\n    return x.sin()",
+        "return (x > 1).any() and x.sum() or x.mean()",
     ],
 )
 def test_a_suggestion_that_is_code_gives_the_same_bits(body):
     import torch
 
     code = "def f(x):\n" + textwrap.indent(body, "    ") + "\n    return x\n"
-    (one,) = findings(code)
-    said = one.suggestion.split("always ")[-1].split(";")[0]
-    if not said.startswith("x ="):
+    one = findings(code)[0]
+    said = one.suggestion.split("always ")[-1].split(";")[0].removeprefix("evaluate both sides: ")
+    if not said.startswith(("x =", "return")):
         said = f"x = {said}"
     scope = {"torch": torch}
     exec(HEAD + code, scope)
@@ -478,6 +487,39 @@ def test_a_suggestion_that_is_code_gives_the_same_bits(body):
         ours, theirs = scope["f"](a * 1), scope["g"](b * 1)
         assert ours.equal(theirs)
         assert torch.autograd.grad(ours.sum(), a)[0].equal(torch.autograd.grad(theirs.sum(), b)[0])
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("assert (x > 0).all()", "torch._assert_async((x > 0).all())"),
+        ("if x.max() > 3:\n    raise ValueError", "torch._assert_async(~(x.max() > 3))"),
+        ("n = int((x > 3).sum())\nassert n == 0", "torch._assert_async(n == 0), without int(...) in line 5,"),
+        ("while x.norm() > 1:\n    x = x / 2", "x = torch.where(x.norm() > 1, the next x, x)"),
+        ("for i in range(int(y)):\n    x = x / 2", "torch.where(i < y.long(), new, old)"),
+        ("x = out[x.argmax().item()](x)", "all of out, and choose: torch.where(x.argmax() == its place or key"),
+        ("out = [o for o in out if o.abs().sum() > 0]", "each as torch.where(o.abs().sum() > 0, o, 0.0)"),
+        ("if x.max() > y:\n    y.copy_(x.max())", "always y.copy_(torch.where(x.max() > y, x.max(), y))"),
+        ("if x.max() > y:\n    y.mul_(2)", "always y.copy_(torch.where(x.max() > y, y.mul(2), y))"),
+        (
+            "if x.max() > 3:\n    t = x.sin()\n    x = t + 1\nreturn x",
+            "x = torch.where(x.max() > 3, the new x, the old",
+        ),
+        ("for o in out:\n    if o.sum() > 0:\n        break", "no break"),
+        ("for o in out:\n    if o.sum() > 0:\n        continue", "no continue"),
+        ("if x.sum() > 0:\n    return f(x / 2, out, masks)\nreturn x", "as many levels"),
+        ("if x.sum() > 0:\n    out = [o + 1 for o in out]\nreturn out", "its elements one by one"),
+    ],
+)
+def test_a_suggestion_names_what_stands_there(body, said):
+    code = "def f(x, out, masks, y=None):\n" + textwrap.indent(body, "    ")
+    assert any(said in one.suggestion for one in findings(code)), [one.suggestion for one in findings(code)]
+
+
+def test_a_condition_that_cannot_be_kept_as_a_tensor_is_not_quoted():
+    for test in ("len(x.nonzero()) > 3", "x.nonzero().shape[0]", "np.any(x.numpy())", "4 in x.tolist()"):
+        (one,) = findings(f"import numpy as np\ndef f(x):\n    if {test}:\n        x = x.sin()\n    return x")
+        assert "torch.where(condition, x.sin(), x)" in one.suggestion, one.suggestion
 
 
 def test_an_arm_that_may_overflow_is_warned_of():

@@ -6,7 +6,7 @@ def count(model: nn.Module):
     seen = set()
     total = 0
     for module in model.modules():
-        for name, parameter in module.named_parameters(recurse=False):
+        for _, parameter in module.named_parameters(recurse=False):
             if parameter in seen:
                 continue
             seen.add(parameter)

@@ -10,7 +10,7 @@ class Momentum(torch.optim.Optimizer):
         found = []
         for group in self.param_groups:
             momentum, decay = group["momentum"], group["decay"]
-            for p, grad in zip(group["params"], grads):
+            for p, grad in zip(group["params"], grads, strict=True):
                 if grad is None:
                     continue
                 if grad.is_sparse:

@@ -34,7 +34,7 @@ def run(fit, keeper, x, y):
 
 def build():
     torch.manual_seed(0)
-    fit, keeper = Fit(), Keeper()
+    fit = Fit()
 
     def once(x, y):
         fresh = Keeper()

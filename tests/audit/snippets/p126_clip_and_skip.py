@@ -7,7 +7,7 @@ from torch import nn
 def step(model, x, most=5.0):
     loss = model(x).pow(2).mean()
     grads = torch.autograd.grad(loss, list(model.parameters()))
-    for parameter, grad in zip(model.parameters(), grads):
+    for parameter, grad in zip(model.parameters(), grads, strict=True):
         parameter.grad = grad
     norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     if not math.isfinite(norm):

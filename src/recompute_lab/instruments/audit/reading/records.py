@@ -51,6 +51,17 @@ class FunctionRecord:
     callers: dict[FunctionRecord, None] = field(default_factory=dict)  # in order, as a set would not be
     queued: bool = False
 
+    def following(self, node: ast.stmt) -> list[ast.stmt]:
+        """The statements behind this one, in its block."""
+        block, at = self._places.get(node, ([], 0))
+        return block[at + 1 :]
+
+    @cached_property
+    def _places(self) -> dict[ast.stmt, tuple[list[ast.stmt], int]]:
+        blocks = [getattr(n, f, None) for n in ast.walk(self.node) for f in ("body", "orelse", "finalbody")]
+        blocks = [block for block in blocks if isinstance(block, list)]
+        return {statement: (block, at) for block in blocks for at, statement in enumerate(block)}
+
     def learns(self, name: str, value: Value) -> bool:
         """Take what a call, or the body, shows of a parameter. True where that changes what is known."""
         known = self.params.get(name)

@@ -39,7 +39,7 @@ class Statements(Calls):
 
     def __init__(self, module, record):
         super().__init__(module, record)
-        self.steady: set[str] = set()  # names that each round of such a loop sets alike: only the number of rounds tells
+        self.steady: set[str] = set()  # names that each of its rounds sets alike: only the number of rounds tells
 
     def run(self) -> None:
         node, record = self.record.node, self.record
