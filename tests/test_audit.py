@@ -466,7 +466,7 @@ def test_the_line_of_the_read_is_beside_that_of_the_decision():
         "if float(x.sum()) < 0:\n    pass\nelse:\n    x = x.sin()",
         "if torch.isnan(x).any():\n    return x.cos()\nreturn x.sin()",
         "if x.mean() > 0:\n    return x.cos()\nelse:\n    return x.sin()",
-        "return (x > 1).any() and x.sum() or x.mean()",
+        "return (x > 1).any() * x.sum() or x.mean()",
     ],
 )
 def test_a_suggestion_that_is_code_gives_the_same_bits(body):
@@ -496,7 +496,7 @@ def test_a_suggestion_that_is_code_gives_the_same_bits(body):
         ("if x.max() > 3:\n    raise ValueError", "torch._assert_async(~(x.max() > 3))"),
         ("n = int((x > 3).sum())\nassert n == 0", "torch._assert_async(n == 0), without int(...) in line 5,"),
         ("while x.norm() > 1:\n    x = x / 2", "x = torch.where(x.norm() > 1, the next x, x)"),
-        ("for i in range(int(y)):\n    x = x / 2", "torch.where(i < y.long(), new, old)"),
+        ("for i in range(int(x.sum())):\n    x = x / 2", "torch.where(i < x.sum().long(), new, old)"),
         ("x = out[x.argmax().item()](x)", "all of out, and choose: torch.where(x.argmax() == its place or key"),
         ("out = [o for o in out if o.abs().sum() > 0]", "each as torch.where(o.abs().sum() > 0, o, 0.0)"),
         ("if x.max() > y:\n    y.copy_(x.max())", "always y.copy_(torch.where(x.max() > y, x.max(), y))"),

@@ -42,8 +42,8 @@ def read_before(site: Site, node: ast.AST) -> str | None:
 def rewritten(node: ast.expr, boolean: bool = False) -> str | None:
     """The expression without a read into Python, as source; None where it cannot be told. `boolean`: as a mask."""
     text = ast.unparse(node)
-    if len(text) > _LONGEST or "\n" in text:
-        return None
+    if len(text) > _LONGEST or "\n" in text or (isinstance(node, ast.BoolOp) and not boolean):
+        return None  # `a and b`, for its value, is one of the two
     try:
         tree = _AsTensor().visit(ast.parse(text, mode="eval").body)
     except _CannotTell:

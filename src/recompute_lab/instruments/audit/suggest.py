@@ -28,7 +28,10 @@ BREAK = (
 )
 CONTINUE = "no continue: compute each round, and keep what was there by torch.where({}, old, new)"
 FILTER = "keep all elements, and choose zeros with torch.where for what the filter leaves out (0 times NaN is NaN)"
-RECURSION = "as many levels as there can be at most: a loop over range(most), each round kept with torch.where(goes on, new, old)"
+RECURSION = (
+    "as many levels as there can be at most: a loop over range(most), "
+    "each round kept with torch.where(goes on, new, old)"
+)
 EACH = "its elements one by one, each torch.where({}, the new one, the old one)"
 NUMBERS = (
     "outside of a checkpoint it may stay; inside, a second pass decides again: move it out, or keep tensors, {} = "
@@ -90,6 +93,8 @@ def _early_exit(site: Site) -> str:
     if value is None or _is_python_value(value):
         return MOVED
     rest = orelse or site.function.following(site.node)
+    last = next((at for at, node in enumerate(rest) if isinstance(node, ast.Return)), len(rest))
+    rest = rest[: last + 1]
     other = rest[0].value if len(rest) == 1 and isinstance(rest[0], ast.Return) and rest[0].value else None
     if len(body) == 1 and other is not None and not _is_python_value(other):
         said = _where(site, value, other)
