@@ -126,6 +126,82 @@ FOUND = {
                 if self.seen > 3:  # <-
                     x = x.sin()
                 return x""",
+    "a named tuple": """
+        from collections import namedtuple
+        from typing import NamedTuple
+
+        Stats = namedtuple("Stats", "low, high")
+
+        class Routed(NamedTuple):
+            tokens: torch.Tensor
+            full: bool
+            width: int
+
+        def f(x):
+            stats = Stats(high=x.max(), low=x.min())
+            if stats.high > 1:  # <-
+                x = x.tanh()
+            low, high = stats
+            if low < 0:  # <-
+                x = x + 1
+            routed = Routed(x, width=x.shape[-1], full=bool(x.sum() > 3))
+            if routed.width > 3 and routed[2] < 9:
+                x = x * 2
+            if routed.full:  # <-
+                x = x.exp()
+            return x""",
+    "keywords in a dictionary": """
+        def act(x, go=False, scale=1.0):
+            if scale != 1.0:
+                x = x * scale
+            if go:  # <-
+                x = x.exp()
+            return x
+
+        def f(x, mask: torch.BoolTensor):
+            options = dict(go=bool(mask.any()), scale=2.0)
+            return act(x, **options)""",
+    "an object's own len and bool": """
+        class Selection:
+            def __init__(self, mask: torch.BoolTensor):
+                self.mask = mask
+
+            def __len__(self):
+                return int(self.mask.sum())
+
+        def f(x, mask: torch.BoolTensor):
+            chosen = Selection(mask)
+            if len(chosen) == 0:  # <-
+                return x
+            return x.exp() if chosen else x  # <-""",
+    "a list that hangs on an object": """
+        class History:
+            def __init__(self):
+                self.losses = []
+
+        class M(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.history = History()
+
+            def note(self, x):
+                self.history.losses.append(x.mean().item())
+
+            def forward(self, x):
+                if self.history.losses[-1] > 2:  # <-
+                    x = x.exp()
+                return x""",
+    "how many rounds there were": """
+        def f(x):
+            rounds = 0
+            while x.norm() > 1:  # <-
+                if rounds == 5:
+                    break
+                x = x / 2
+                rounds += 1
+            if rounds > 2:  # <-
+                x = x.exp()
+            return x""",
     "a return, and a keyword": """
         def hot(x, *, above):
             return (x > above).any()
@@ -267,6 +343,25 @@ FOUND = {
 }
 
 QUIET = {
+    "a tensor in a set or a dictionary, found by its hash": """
+        def f(xs: list[torch.Tensor], names: dict[torch.Tensor, str], done: set[torch.Tensor]):
+            seen, index = set(), {}
+            for x in xs:
+                if x in seen or x in done or x in names:
+                    continue
+                seen.add(x)
+                if x not in index:
+                    index[x] = len(index)
+                index[x] = names.get(x, "none")
+            if len(seen) != len(set(xs)):
+                return xs
+            return index""",
+    "isinstance, before what stands behind it": """
+        def f(x: torch.Tensor, options):
+            value = x if options is None else options
+            if isinstance(value, (list, tuple)) and value and isinstance(value[0], str):
+                return x.exp()
+            return x""",
     "comments and strings": """
         def f(x):
             # if (x > 0).any(): we used to
@@ -463,7 +558,7 @@ def test_the_line_of_the_read_is_beside_that_of_the_decision():
         "if not 0 <= x.min() <= x.max() <= 1:\n    x = x.sin()",
         "if torch.equal(x, x.abs()) or x.allclose(x * 2, atol=1.0):\n    x = x.sin()",
         "if any(r > 1 for r in x):\n    x = x.sin()",
-        "if float(x.sum()) < 0:\n    pass\nelse:\n    x = x.sin()",
+        "if float(x.sum().detach()) < 0:\n    pass\nelse:\n    x = x.sin()",
         "if torch.isnan(x).any():\n    return x.cos()\nreturn x.sin()",
         "if x.mean() > 0:\n    return x.cos()\nelse:\n    return x.sin()",
         "return (x > 1).any() * x.sum() or x.mean()",
