@@ -126,6 +126,82 @@ FOUND = {
                 if self.seen > 3:  # <-
                     x = x.sin()
                 return x""",
+    "a named tuple": """
+        from collections import namedtuple
+        from typing import NamedTuple
+
+        Stats = namedtuple("Stats", "low, high")
+
+        class Routed(NamedTuple):
+            tokens: torch.Tensor
+            full: bool
+            width: int
+
+        def f(x):
+            stats = Stats(high=x.max(), low=x.min())
+            if stats.high > 1:  # <-
+                x = x.tanh()
+            low, high = stats
+            if low < 0:  # <-
+                x = x + 1
+            routed = Routed(x, width=x.shape[-1], full=bool(x.sum() > 3))
+            if routed.width > 3 and routed[2] < 9:
+                x = x * 2
+            if routed.full:  # <-
+                x = x.exp()
+            return x""",
+    "keywords in a dictionary": """
+        def act(x, go=False, scale=1.0):
+            if scale != 1.0:
+                x = x * scale
+            if go:  # <-
+                x = x.exp()
+            return x
+
+        def f(x, mask: torch.BoolTensor):
+            options = dict(go=bool(mask.any()), scale=2.0)
+            return act(x, **options)""",
+    "an object's own len and bool": """
+        class Selection:
+            def __init__(self, mask: torch.BoolTensor):
+                self.mask = mask
+
+            def __len__(self):
+                return int(self.mask.sum())
+
+        def f(x, mask: torch.BoolTensor):
+            chosen = Selection(mask)
+            if len(chosen) == 0:  # <-
+                return x
+            return x.exp() if chosen else x  # <-""",
+    "a list that hangs on an object": """
+        class History:
+            def __init__(self):
+                self.losses = []
+
+        class M(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.history = History()
+
+            def note(self, x):
+                self.history.losses.append(x.mean().item())
+
+            def forward(self, x):
+                if self.history.losses[-1] > 2:  # <-
+                    x = x.exp()
+                return x""",
+    "how many rounds there were": """
+        def f(x):
+            rounds = 0
+            while x.norm() > 1:  # <-
+                if rounds == 5:
+                    break
+                x = x / 2
+                rounds += 1
+            if rounds > 2:  # <-
+                x = x.exp()
+            return x""",
     "a return, and a keyword": """
         def hot(x, *, above):
             return (x > above).any()
@@ -267,6 +343,25 @@ FOUND = {
 }
 
 QUIET = {
+    "a tensor in a set or a dictionary, found by its hash": """
+        def f(xs: list[torch.Tensor], names: dict[torch.Tensor, str], done: set[torch.Tensor]):
+            seen, index = set(), {}
+            for x in xs:
+                if x in seen or x in done or x in names:
+                    continue
+                seen.add(x)
+                if x not in index:
+                    index[x] = len(index)
+                index[x] = names.get(x, "none")
+            if len(seen) != len(set(xs)):
+                return xs
+            return index""",
+    "isinstance, before what stands behind it": """
+        def f(x: torch.Tensor, options):
+            value = x if options is None else options
+            if isinstance(value, (list, tuple)) and value and isinstance(value[0], str):
+                return x.exp()
+            return x""",
     "comments and strings": """
         def f(x):
             # if (x > 0).any(): we used to
@@ -458,15 +553,24 @@ def test_the_line_of_the_read_is_beside_that_of_the_decision():
         "if (x > 1).any():\n    x *= 0.5",
         "if x.sum() > 0:\n    x = x.sin()\nelse:\n    x = x.cos()",
         "x = x.sin() if (x > 1).all() else x.cos()",
+        "if not (x > 1).any():\n    x = x.sin()",
+        "if x.sum().item() > 0 and (x > 1).any():\n    x = x.sin()",
+        "if not 0 <= x.min() <= x.max() <= 1:\n    x = x.sin()",
+        "if torch.equal(x, x.abs()) or x.allclose(x * 2, atol=1.0):\n    x = x.sin()",
+        "if any(r > 1 for r in x):\n    x = x.sin()",
+        "if float(x.sum().detach()) < 0:\n    pass\nelse:\n    x = x.sin()",
+        "if torch.isnan(x).any():\n    return x.cos()\nreturn x.sin()",
+        "if x.mean() > 0:\n    return x.cos()\nelse:\n    return x.sin()",
+        "return (x > 1).any() * x.sum() or x.mean()",
     ],
 )
 def test_a_suggestion_that_is_code_gives_the_same_bits(body):
     import torch
 
     code = "def f(x):\n" + textwrap.indent(body, "    ") + "\n    return x\n"
-    (one,) = findings(code)
-    said = one.suggestion.split("always ")[-1].split(";")[0]
-    if not said.startswith("x ="):
+    one = findings(code)[0]
+    said = one.suggestion.split("always ")[-1].split(";")[0].removeprefix("evaluate both sides: ")
+    if not said.startswith(("x =", "return")):
         said = f"x = {said}"
     scope = {"torch": torch}
     exec(HEAD + code, scope)
@@ -478,6 +582,39 @@ def test_a_suggestion_that_is_code_gives_the_same_bits(body):
         ours, theirs = scope["f"](a * 1), scope["g"](b * 1)
         assert ours.equal(theirs)
         assert torch.autograd.grad(ours.sum(), a)[0].equal(torch.autograd.grad(theirs.sum(), b)[0])
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("assert (x > 0).all()", "torch._assert_async((x > 0).all())"),
+        ("if x.max() > 3:\n    raise ValueError", "torch._assert_async(~(x.max() > 3))"),
+        ("n = int((x > 3).sum())\nassert n == 0", "torch._assert_async(n == 0), without int(...) in line 5,"),
+        ("while x.norm() > 1:\n    x = x / 2", "x = torch.where(x.norm() > 1, the next x, x)"),
+        ("for i in range(int(x.sum())):\n    x = x / 2", "torch.where(i < x.sum().long(), new, old)"),
+        ("x = out[x.argmax().item()](x)", "all of out, and choose: torch.where(x.argmax() == its place or key"),
+        ("out = [o for o in out if o.abs().sum() > 0]", "each as torch.where(o.abs().sum() > 0, o, 0.0)"),
+        ("if x.max() > y:\n    y.copy_(x.max())", "always y.copy_(torch.where(x.max() > y, x.max(), y))"),
+        ("if x.max() > y:\n    y.mul_(2)", "always y.copy_(torch.where(x.max() > y, y.mul(2), y))"),
+        (
+            "if x.max() > 3:\n    t = x.sin()\n    x = t + 1\nreturn x",
+            "x = torch.where(x.max() > 3, the new x, the old",
+        ),
+        ("for o in out:\n    if o.sum() > 0:\n        break", "no break"),
+        ("for o in out:\n    if o.sum() > 0:\n        continue", "no continue"),
+        ("if x.sum() > 0:\n    return f(x / 2, out, masks)\nreturn x", "as many levels"),
+        ("if x.sum() > 0:\n    out = [o + 1 for o in out]\nreturn out", "its elements one by one"),
+    ],
+)
+def test_a_suggestion_names_what_stands_there(body, said):
+    code = "def f(x, out, masks, y=None):\n" + textwrap.indent(body, "    ")
+    assert any(said in one.suggestion for one in findings(code)), [one.suggestion for one in findings(code)]
+
+
+def test_a_condition_that_cannot_be_kept_as_a_tensor_is_not_quoted():
+    for test in ("len(x.nonzero()) > 3", "x.nonzero().shape[0]", "np.any(x.numpy())", "4 in x.tolist()"):
+        (one,) = findings(f"import numpy as np\ndef f(x):\n    if {test}:\n        x = x.sin()\n    return x")
+        assert "torch.where(condition, x.sin(), x)" in one.suggestion, one.suggestion
 
 
 def test_an_arm_that_may_overflow_is_warned_of():

@@ -129,6 +129,8 @@ def test_a_name_that_is_no_text_is_shown_and_not_a_crash(tmp_path):
 def test_no_path_at_all_is_said():
     with pytest.raises(ValueError, match="name a file or a folder"):
         audit()
+    with pytest.raises(FileNotFoundError, match="''"):
+        audit("")  # `audit "$NOTHING"`: not the folder one stands in
 
 
 # Folders that are not the user's own code, and patterns.
@@ -233,6 +235,19 @@ def test_a_notebooks_lines_are_those_of_its_cells(tmp_path):
     )
     (one,) = audit(path).findings
     assert (one.cell, one.line) == (3, 2) and f"{path}:cell 3:2:1" in str(one)
+
+
+def test_an_annotation_names_the_cell_since_a_notebooks_file_has_other_lines(tmp_path):
+    path = tmp_path / "one.ipynb"
+    path.write_text(notebook("import torch\nx = torch.randn(3)", "if x.sum() > 0:\n    x = x.exp()"))
+    (line,) = run(path, "--format", "github").stdout.splitlines()
+    assert "cell 3, line 1: if:" in line and ",line=" not in line
+
+
+def test_a_notebook_without_a_list_of_cells_is_none(tmp_path):
+    (tmp_path / "one.ipynb").write_text('{"cells": {"a": 1}}')
+    found = audit(tmp_path)
+    assert found.files == 0 and "not a notebook" in found.notes[0]
 
 
 def test_a_cell_that_is_no_python_does_not_hide_the_others(tmp_path):

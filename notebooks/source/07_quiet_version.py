@@ -156,9 +156,11 @@ print(f"{'early exit':<11} some within 8 ulps: {near['early exit'] > 0}")
 # **Predict** both columns.
 
 # %%
-others = (evaluations.OnSomeDigits.__call__, evaluations.Adapting.__call__)
-for part in (evaluations.mean_loss, *others):
-    print(inspect.getsource(part))
+print(inspect.getsource(evaluations.mean_loss))
+owners = {"a generator of its own": evaluations.OnSomeDigits}
+owners["state that survives"] = evaluations.Adapting
+for name, owner in owners.items():
+    print(f"{name}, class {owner.__name__}:\n{inspect.getsource(owner.__call__)}")
 body = inspect.getsource(evaluations.in_full_batches)
 print("the order of a set:", body[body.index("requests ="):body.index("        p = ")])
 

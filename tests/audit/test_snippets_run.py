@@ -179,5 +179,5 @@ def test_both_halves_are_alike():
     for rest in (0, 1):
         half = [label for label in LABELS if int(label["file"][1:4]) % 2 == rest]
         hard = [label for label in half if label["reports"] and label["difficulty"] >= 4]
-        assert sum(bool(label["reports"]) for label in half) == 50
-        assert 3 * len(hard) >= 50
+        assert sum(bool(label["reports"]) for label in half) == 64
+        assert 3 * len(hard) >= 64

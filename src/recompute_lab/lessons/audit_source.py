@@ -68,9 +68,9 @@ SITES = (
     Site("a filter", "mixing.py", "live = [mean for"),
     Site("a loop over nonzero()", "experts.py", "for number in sent.nonzero()"),
     Site("an index into a list of layers", "experts.py", "self.experts[number](x[rows])"),
+    Site("a dictionary of functions", "blocks.py", "BENDS[int(reach)](x)"),
     Site("by a helper in another file", "blocks.py", "if overflowed(x):", ("health.py", "return bool(torch.isinf(x)")),
     Site("int() of an untyped argument", "mixing.py", "in range(rounds(", ("health.py", "1 + int(amount)")),
-    Site("a dictionary of functions", "blocks.py", "BENDS[int(reach)](x)"),
 )
 
 

@@ -30,7 +30,8 @@ CANNOT_SEE = (
 )
 
 _FEW = 400_000  # bytes: below, starting other processes takes longer than the work
-_BLOCK = 1_500_000  # bytes that a process is given at once
+_BLOCK = 1_500_000  # bytes that a process is given at once, at least
+_BLOCKS = 6  # for each process, where there is much: so that they end together, and few interpreters start
 
 
 @dataclass(frozen=True)
@@ -105,15 +106,12 @@ def _dotted(path: Path) -> str:
 
 def _blocks(jobs: list, processes: int | None, progress: Callable[[int, int], None] | None):
     """The results in the order of the files, a block at a time."""
-    blocks, total = [[]], 0
-    size = 0
-    for job in jobs:
-        try:
-            weight = os.stat(job[0]).st_size
-        except OSError:
-            weight = 0
-        total += weight
-        if size + weight > _BLOCK and blocks[-1]:
+    weights = list(map(_weight, jobs))
+    total, size = sum(weights), 0
+    most = max(_BLOCK, total // (_BLOCKS * (processes or _cores())))
+    blocks = [[]]
+    for job, weight in zip(jobs, weights, strict=True):
+        if size + weight > most and blocks[-1]:
             blocks.append([])
             size = 0
         blocks[-1].append(job)
@@ -130,6 +128,14 @@ def _blocks(jobs: list, processes: int | None, progress: Callable[[int, int], No
             yield results
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _weight(job: tuple) -> int:
+    """The file's size in bytes."""
+    try:
+        return os.stat(job[0]).st_size
+    except OSError:
+        return 0
 
 
 def _in_another_process(jobs: list) -> list[FileAudit]:

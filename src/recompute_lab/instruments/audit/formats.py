@@ -47,7 +47,11 @@ def github(audit: Audit) -> str:
 def _annotation(one: Finding) -> str:
     message = one.message if not one.guard else f"{one.message}; settled before any tensor is read: {one.guard}"
     message += f". Instead: {one.suggestion}"
-    where = f"file={_escaped(one.path)},line={one.line},endLine={one.end_line},col={one.column}"
+    where = f"file={_escaped(one.path)}"
+    if one.cell is None:
+        where += f",line={one.line},endLine={one.end_line},col={one.column}"
+    else:  # the lines of a notebook's file are those of its JSON
+        message = f"cell {one.cell}, line {one.line}: {message}"
     return f"::warning {where},title={one.rule}::{_escaped(message, data=True)}"
 
 

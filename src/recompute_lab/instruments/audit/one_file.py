@@ -104,7 +104,7 @@ def _collect(found: FileAudit, sites: list[Site], source: Source, path: str, dot
 def _finding(site: Site, lines: list[str], path: str, source: Source) -> Finding:
     node = site.node
     what = "shape" if site.form == "size" else decides(site)
-    last = site.test.end_lineno if site.test is not None else node.lineno
+    last = _end_of_condition(site, lines)
     read_line = site.origin.lineno if site.origin is not None and hasattr(site.origin, "lineno") else None
     cell, line = (None, node.lineno)
     if source.cells is not None:
@@ -131,6 +131,18 @@ def _finding(site: Site, lines: list[str], path: str, source: Source) -> Finding
         suspected=site.suspected,
         cell=cell,
     )
+
+
+def _end_of_condition(site: Site, lines: list[str]) -> int:
+    """With the lines of closing brackets that a formatter puts behind it."""
+    if site.test is None:
+        return site.node.lineno
+    last = site.test.end_lineno
+    body = getattr(site.node, "body", None)
+    if isinstance(body, list) and body and isinstance(body[0], ast.stmt):
+        while last + 1 < body[0].lineno and lines[last].lstrip().startswith(")"):
+            last += 1
+    return last
 
 
 _OUTCOME = {

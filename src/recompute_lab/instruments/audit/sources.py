@@ -52,6 +52,9 @@ def find(paths: Iterable[str | os.PathLike], exclude: Iterable[str] = ()) -> tup
             is_folder, is_file = path.is_dir(), path.is_file()
         except OSError:
             is_folder = is_file = False
+        if not os.fspath(given):  # `audit "$NOTHING"` is not the folder one stands in
+            missing.append("")
+            continue
         if is_folder:
             found, unreadable = _walk(path, exclude)
             notes += [f"{_shown(folder)}: this folder cannot be listed" for folder in unreadable]
@@ -150,6 +153,8 @@ def _notebook(data: bytes) -> Source:
         notebook = json.loads(decoded(data))
         language = notebook.get("metadata", {}).get("language_info", {}).get("name", "python")
         cells = notebook["cells"]
+        if not isinstance(cells, list):
+            raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Unreadable("not a notebook: not the JSON of one") from None
     if language != "python":
@@ -157,7 +162,7 @@ def _notebook(data: bytes) -> Source:
     lines: list[str] = []
     where: list[tuple[int, int]] = []
     notes = []
-    for number, cell in enumerate(cells if isinstance(cells, list) else [], 1):
+    for number, cell in enumerate(cells, 1):
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
             continue
         source = cell.get("source", "")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from recompute_lab.instruments.audit.reading.guards import plain
+from recompute_lab.instruments.audit.conditions import CONDITION, condition, opposite, read_before, rewritten
 from recompute_lab.instruments.audit.reading.records import Site
-from recompute_lab.instruments.audit.reading.vocabulary import MASKS
 
 _LONG = 80  # characters of an expression that is quoted
-_CONDITION = "condition"
 
-OUTSIDE = "check before the segment, or on the device: torch._assert_async(what must hold) reads nothing into Python"
+OUTSIDE = "check before the segment, or on the device: torch._assert_async({}){} reads nothing into Python"
 COUNTED = "may stay if nothing downstream depends on it; a checkpoint counts twice, so count outside of the segment"
 CLAMP = "if the condition holds exactly where something lies beyond the bounds: always {}; else torch.where"
 NOTHING = "always apply it: where the condition would have skipped it, it should change nothing; else torch.where"
@@ -24,7 +22,22 @@ ROUNDS = (
     "as many rounds, whatever the values: where one does not count, select no rows, or choose zeros with torch.where "
     "(0 times NaN is NaN)"
 )
+BREAK = (
+    "no break: go on to the last round, and from the one on where {} holds keep what was there: "
+    "torch.where(ended, old, new), with ended = ended | that, a tensor"
+)
+CONTINUE = "no continue: compute each round, and keep what was there by torch.where({}, old, new)"
 FILTER = "keep all elements, and choose zeros with torch.where for what the filter leaves out (0 times NaN is NaN)"
+RECURSION = (
+    "as many levels as there can be at most: a loop over range(most), "
+    "each round kept with torch.where(goes on, new, old)"
+)
+EACH = "its elements one by one, each torch.where({}, the new one, the old one)"
+NUMBERS = (
+    "outside of a checkpoint it may stay; inside, a second pass decides again: move it out, or keep tensors, {} = "
+    "torch.where({}, the new one, {})"
+)
+CHOOSE = "go through all of them, and choose each result, or the rows it is for, with torch.where or a mask"
 TWO_WRITES = "move it out of the segment, or make the second write do nothing (repairs.idempotent, repairs.suppress)"
 SAME_WRITE = "harmless only if both passes write the same; else move it out, or suppress it in the recomputation"
 
@@ -36,7 +49,7 @@ def suggestion(site: Site, decides: str) -> str:
     if decides == "shape":
         return SIZE
     if decides == "raise":
-        return OUTSIDE
+        return _raise(site)
     if decides == "telemetry":
         return COUNTED
     how = _BY_FORM.get(site.form)
@@ -46,6 +59,9 @@ def suggestion(site: Site, decides: str) -> str:
 def _if(site: Site) -> str:
     body, orelse = site.arms
     assigned, other = _assignment(body), _assignment(orelse)
+    if other is not None and all(isinstance(node, ast.Pass) for node in body):
+        chosen = _where(site, other[0], other[1])
+        return f"{_text(other[0])} = {chosen}" if chosen.startswith("torch.where") else chosen
     if assigned is not None and (not orelse or (other is not None and _text(other[0]) == _text(assigned[0]))):
         target, value = assigned
         if _is_none(value) or (other and _is_none(other[1])):
@@ -55,12 +71,162 @@ def _if(site: Site) -> str:
         chosen = _where(site, value, other[1] if other else target)
         return f"{_text(target)} = {chosen}" if chosen.startswith("torch.where") else chosen
     if body and isinstance(body[-1], ast.Return):
-        if body[-1].value is None or _is_python_value(body[-1].value):
-            return MOVED
-        return f"no early exit: compute both results, and return {_where(site, 'this', 'that')}"
+        return _early_exit(site)
     if body and isinstance(body[-1], (ast.Break, ast.Continue)):
-        return ROUNDS
-    return f"do it always, and keep {_where(site, 'the result', 'what was there')}"
+        said, note = condition(site)
+        return (BREAK if isinstance(body[-1], ast.Break) else CONTINUE).format(said) + note
+    return _always(site)
+
+
+def _raise(site: Site) -> str:
+    """`assert what` and `if not what: raise`: what must hold."""
+    said, note = condition(site)
+    if said == CONDITION:
+        return OUTSIDE.format("what must hold", "")
+    return OUTSIDE.format(said if isinstance(site.node, ast.Assert) else opposite(said), note + "," if note else "")
+
+
+def _early_exit(site: Site) -> str:
+    """`if condition: return this`, and what is returned otherwise, if that is the next line."""
+    body, orelse = site.arms
+    value = body[-1].value
+    if value is None or _is_python_value(value):
+        return MOVED
+    rest = orelse or site.function.following(site.node)
+    last = next((at for at, node in enumerate(rest) if isinstance(node, ast.Return)), len(rest))
+    rest = rest[: last + 1]
+    other = rest[0].value if len(rest) == 1 and isinstance(rest[0], ast.Return) and rest[0].value else None
+    if len(body) == 1 and other is not None and not _is_python_value(other):
+        said = _where(site, value, other)
+        return f"return {said}" if said.startswith("torch.where") else said
+    this = value if len(body) == 1 else "what it returns here"
+    said = _where(site, this, "what it returns below")
+    if not said.startswith("torch.where"):
+        return said
+    return f"no early exit: compute the rest as well, and at its end return {said}"
+
+
+def _always(site: Site) -> str:
+    """Several statements behind the condition, or one that is no plain assignment: what each of them leaves."""
+    body = site.arms[0]
+    said, note = condition(site)
+    for node in body:
+        call = node.value if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
+        if call is not None and isinstance(call.func, ast.Attribute) and _is_in_place(call.func.attr):
+            on, name = _text(call.func.value), call.func.attr
+            plain = _text(call.args[0]) if name == "copy_" and call.args else None
+            if plain is None:
+                made = ast.Call(ast.Attribute(call.func.value, name[:-1]), call.args, call.keywords)
+                plain = (
+                    f"torch.full_like({on}, {_text(call.args[0])})" if name == "fill_" and call.args else _text(made)
+                )
+                plain = f"torch.zeros_like({on})" if name == "zero_" else plain
+            if len(on) + len(plain) <= _LONG:
+                more = "; so each of the others" if len(body) > 1 else ""
+                return f"always {on}.copy_(torch.where({said}, {plain}, {on})){note}{more}"
+    stored = _stored(body)
+    used = {
+        part.id for one in site.function.following(site.node) for part in ast.walk(one) if isinstance(part, ast.Name)
+    }
+    stored = [name for name in stored if name in used or not name.isidentifier()] or stored
+    if not stored:
+        return f"always do it, so that it changes nothing where {said} does not hold{note}; else move it out"
+    first = stored[0]
+    if all(isinstance(node, (ast.Assign, ast.AugAssign)) and _is_number(node.value) for node in body):
+        return NUMBERS.format(first, said, first) + note
+    names = " and ".join(filter(None, [", ".join(stored[:3][:-1]), stored[:3][-1]])) if len(stored) > 1 else first
+    example = f"{first} = torch.where({said}, the new {first}, the old one)"
+    return f"compute always what it leaves in {names}, and choose: {example}{note}"
+
+
+def _stored(body: list[ast.stmt]) -> list[str]:
+    """The names and attributes that the statements assign; what can be a tensor first, counts and lists behind."""
+    found: dict[str, bool] = {}
+    for node in body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+            targets = []
+        for target in targets:
+            for part in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+                text = _text(part)
+                if text != "_" and len(text) <= _LONG // 2:
+                    found.setdefault(text, _is_number(node.value) or _is_list(node.value))
+    return sorted(found, key=found.get)
+
+
+def _is_list(node: ast.expr) -> bool:
+    return isinstance(node, (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp))
+
+
+def _is_in_place(name: str) -> bool:
+    return name.endswith("_") and not name.endswith("__") and name not in ("requires_grad_", "_")
+
+
+def _while(site: Site) -> str:
+    said, note = condition(site)
+    stored = [name for name in _stored(site.arms[0]) if name.isidentifier()]
+    read = {part.id for part in ast.walk(site.test) if isinstance(part, ast.Name)}
+    name = next((one for one in stored[:1] + stored if one in read), stored[0] if stored else "x")
+    return (
+        f"as many rounds as there can be at most, `for _ in range(most)`, each of them: {name} = "
+        f"torch.where({said}, the next {name}, {name}){note}"
+    )
+
+
+def _for(site: Site) -> str:
+    """`for i in range(int(n))`; other loops select rows."""
+    over, loop = site.test, site.node
+    if isinstance(over, ast.Call) and _name(over.func) == "range" and len(over.args) == 1 and isinstance(loop, ast.For):
+        count = rewritten(over.args[0])
+        if count is not None and len(count) <= _LONG and isinstance(loop.target, ast.Name):
+            at = "i" if loop.target.id == "_" else loop.target.id
+            read_here = any(node is site.origin for node in ast.walk(over.args[0]))
+            if read_here:
+                return (
+                    f"as many rounds as there can be at most, `for {at} in range(most)`, each of them kept by "
+                    f"torch.where({at} < {count}, new, old)"
+                )
+    return ROUNDS
+
+
+def _index(site: Site) -> str:
+    node = site.node
+    base, at = (node.value, node.slice) if isinstance(node, ast.Subscript) else (None, None)
+    said = rewritten(at) if at is not None and not isinstance(at, ast.Slice) else None
+    note = read_before(site, at) if said is not None else None
+    if note is None or base is None or said is None or len(said) + len(_text(base)) > _LONG:
+        return CHOOSE
+    chosen = f"torch.where({said} == its place or key, its result, the others')"
+    return f"go through all of {_text(base)}, and choose: {chosen}{note}"
+
+
+def _filter(site: Site) -> str:
+    node = site.node
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)) and not _is_tuple(node.elt) and len(node.generators) == 1:
+        read_here = any(part is site.origin for part in ast.walk(site.test))
+        said, element = rewritten(site.test, boolean=True) if read_here else None, _text(node.elt)
+        if said is not None and len(said) + len(element) <= _LONG:
+            return f"keep all elements, each as torch.where({said}, {element}, 0.0) (0 times NaN is NaN)"
+    return FILTER
+
+
+def _and_or(site: Site) -> str:
+    node = site.test
+    if isinstance(node, ast.BoolOp) and len(node.values) == 2:
+        first, second = map(rewritten, node.values)
+        hit = rewritten(node.values[0], boolean=True)
+        if first and second and len(first) + len(second) + len(hit) <= _LONG:
+            arms = (first, second) if isinstance(node.op, ast.Or) else (second, first)
+            return f"evaluate both sides: torch.where({hit}, {', '.join(arms)})"
+    return "evaluate both sides before, and combine them with torch.where or the operators & and |"
+
+
+def _match(site: Site) -> str:
+    plain = isinstance(site.node, ast.Match) and not isinstance(site.test, ast.Tuple)
+    said = rewritten(site.test) if plain else None
+    if said is None or len(said) > _LONG:
+        return "compute all the cases, and choose with torch.where"
+    return f"compute all the cases, and choose: torch.where({said} == the case's value, its result, the others')"
 
 
 def _ternary(site: Site) -> str:
@@ -74,60 +240,22 @@ def _where(site: Site, first: ast.expr | str, second: ast.expr | str) -> str:
     arms = [arm for arm in (first, second) if isinstance(arm, ast.expr)]
     if any(map(_is_tuple, arms)):
         return TUPLE
-    if any(map(_is_no_tensor, arms)):
+    name = site.function.name.rpartition(".")[2]
+    if any(isinstance(part, ast.Call) and _name(part.func) == name for arm in arms for part in ast.walk(arm)):
+        return RECURSION
+    if any(map(_is_no_tensor, arms)) and not any(isinstance(arm, ast.Dict) for arm in arms):
         return MOVED
     if any(map(_does_more, arms)):
         return MORE
-    condition = _condition(site)
-    said = f"torch.where({condition}, {_short(first, 'this')}, {_short(second, 'that')})"
-    if condition == _CONDITION:
-        said += ", the condition kept as a tensor"
+    when, note = condition(site)
+    if any(isinstance(arm, (ast.ListComp, ast.DictComp, ast.Dict)) for arm in arms):
+        return EACH.format(when) + note
+    said = f"torch.where({when}, {_short(first, 'this')}, {_short(second, 'that')}){note}"
     if isinstance(site.test, ast.BoolOp) and site.guards:
         said += f"; {site.guards[-1]} stays an if around it"
     if any(map(_may_overflow, arms)):
         said += "; where an arm that is not chosen may be inf or NaN, make its argument safe first: its gradient is NaN"
     return said
-
-
-def _condition(site: Site) -> str:
-    """The tensor in the condition, where the condition shows it; what settles it before stays an if."""
-    test = site.test
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        left = [part for part in test.values if _text(plain(part)) not in site.guards]
-        test = left[0] if len(left) == 1 else test
-    if isinstance(test, ast.Call) and _name(test.func) == "bool" and test.args:
-        test = test.args[0]
-    elif isinstance(test, ast.Call) and _name(test.func) == "item" and isinstance(test.func, ast.Attribute):
-        test = test.func.value
-    read_elsewhere = site.origin is None or not test.lineno <= getattr(site.origin, "lineno", 0) <= test.end_lineno
-    if read_elsewhere or any(map(_is_python, ast.walk(test))):
-        return _CONDITION
-    text = _short(test, _CONDITION)
-    return text if text == _CONDITION or _is_boolean(test) else f"{text} != 0"
-
-
-def _is_python(node: ast.AST) -> bool:
-    """What makes the condition a Python value, which torch.where does not take."""
-    if isinstance(node, (ast.BoolOp, ast.Not, ast.GeneratorExp, ast.In, ast.NotIn, ast.IfExp)):
-        return True
-    if isinstance(node, ast.Compare):
-        return len(node.ops) > 1
-    if isinstance(node, ast.Attribute):
-        return node.attr == "shape" or (isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy", "math"))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return node.func.id in ("int", "float", "bool", "len", "any", "all", "max", "min", "sum", "abs", "round")
-    return isinstance(node, ast.Call) and _name(node.func) in (
-        "item", "tolist", "equal", "allclose", "numel", "size", "numpy", "is_nonzero",
-    )  # fmt: skip
-
-
-def _is_boolean(node: ast.expr) -> bool:
-    """A comparison, any, all, isnan: what torch.where takes as it is."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        return _is_boolean(node.operand)
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)) and _is_boolean(node.left)
-    return isinstance(node, ast.Compare) or (isinstance(node, ast.Call) and _name(node.func) in MASKS)
 
 
 def _is_none(node: ast.expr) -> bool:
@@ -141,6 +269,13 @@ def _is_python_value(node: ast.expr) -> bool:
     )
 
 
+def _is_number(node: ast.expr) -> bool:
+    """A constant, or what was read out of a tensor."""
+    if isinstance(node, ast.UnaryOp):
+        return _is_number(node.operand)
+    return isinstance(node, (ast.Constant, ast.Name)) or (isinstance(node, ast.Call) and _name(node.func) == "item")
+
+
 def _is_tuple(node: ast.expr) -> bool:
     """A tuple or a list, or one with more behind it."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
@@ -152,7 +287,9 @@ def _is_no_tensor(node: ast.expr) -> bool:
     """A number, a text, a layer of the module's: torch.where takes none of them, or the branch only moves."""
     if isinstance(node, ast.UnaryOp):
         return _is_no_tensor(node.operand)
-    return isinstance(node, (ast.Constant, ast.JoinedStr, ast.List, ast.Dict, ast.Tuple, ast.Attribute, ast.Lambda))
+    if isinstance(node, ast.Attribute):
+        return _text(node).startswith(("self.", "cls."))
+    return isinstance(node, (ast.Constant, ast.JoinedStr, ast.List, ast.Dict, ast.Tuple, ast.Lambda))
 
 
 def _does_more(node: ast.expr) -> bool:
@@ -239,11 +376,12 @@ def _short(node: ast.expr | str, instead: str = "...") -> str:
 _BY_FORM: dict[str, str | Callable[[Site], str]] = {
     "if": _if,
     "ternary": _ternary,
-    "for": ROUNDS,
-    "while": "a fixed number of rounds, each kept with torch.where only while the condition holds",
-    "index": "go through all of them, and choose each result, or the rows it is for, with torch.where or a mask",
-    "filter": FILTER,
-    "and/or": "evaluate both sides before, and combine them with torch.where or the operators & and |",
+    "for": _for,
+    "while": _while,
+    "index": _index,
+    "filter": _filter,
+    "and/or": _and_or,
+    "match": _match,
     "Python's max": "torch.maximum, or a stacked tensor's amax: no comparison in Python",
     "Python's min": "torch.minimum, or a stacked tensor's amin: no comparison in Python",
     "Python's sorted": "torch.sort: no comparison in Python",

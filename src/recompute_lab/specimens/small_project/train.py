@@ -9,18 +9,18 @@ from .model import Classifier
 from .scoring import accuracy
 
 
-class History:
-    """The losses so far, as Python numbers."""
+class Rows:
+    """How many rows each step has had."""
 
     def __init__(self):
-        self.losses = []
+        self.counts = []
 
     def mean(self) -> float:
-        return sum(self.losses) / len(self.losses) if self.losses else 0.0
+        return sum(self.counts) / len(self.counts) if self.counts else 0.0
 
 
 class Trainer:
-    """Every step with a batch of its own; `history` has the losses."""
+    """Every step with a batch of its own; `losses` has what came of them."""
 
     def __init__(self, config: Config | None = None, seed: int = 0):
         self.config = config or Config()
@@ -28,7 +28,7 @@ class Trainer:
             torch.manual_seed(seed)
             self.model = Classifier(self.config)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.history = History()
+        self.losses, self.rows = [], Rows()
 
     def step(self, number: int) -> float:
         tokens, labels = batch(self.config, seed=number)
@@ -36,14 +36,15 @@ class Trainer:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        self.history.losses.append(loss.item())
-        return self.history.losses[-1]
+        self.losses.append(loss.item())
+        self.rows.counts.append(len(labels))
+        return self.losses[-1]
 
     def run(self, steps: int) -> str:
         for number in range(steps):
             self.step(number)
-        if self.history.mean():
-            return f"{steps} steps, a mean loss of {self.history.mean():.1f}"
+        if self.rows.mean():
+            return f"{steps} steps of {self.rows.mean():.0f} rows"
         return "no step was made"
 
     def evaluate(self, seed: int = 1000) -> float:

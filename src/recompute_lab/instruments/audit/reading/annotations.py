@@ -46,7 +46,7 @@ def kind_of(node: ast.expr | None, depth: int = 0) -> Value | None:
             of = [kind_of(part, depth + 1) or UNKNOWN for part in inside if not _is_dots(part)]
             if outer in ("tuple", "Tuple") and not any(map(_is_dots, inside)):
                 return Value(TUPLE, tuple(of))
-            return items(of[0] if len(of) == 1 else UNKNOWN)
+            return items(of[0] if len(of) == 1 else UNKNOWN, hashed=outer in words.SET_TYPES)
         if outer in words.DICT_TYPES and len(inside) == 2:
             return mapping({ANY_KEY: kind_of(inside[1], depth + 1) or UNKNOWN})
         return _named(outer) if outer else UNKNOWN
@@ -59,7 +59,7 @@ def _named(name: str) -> Value:
     if name in words.PLAIN_TYPES or name.endswith("Config"):
         return PLAIN
     if name in words.LIST_TYPES:
-        return items(UNKNOWN)
+        return items(UNKNOWN, hashed=name in words.SET_TYPES)
     return UNKNOWN
 
 

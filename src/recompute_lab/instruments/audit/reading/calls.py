@@ -80,6 +80,16 @@ class Calls(Expressions):
         values += [self.of(keyword.value) for keyword in node.keywords]
         return values
 
+    def positional(self, node: ast.Call) -> list[Value]:
+        """As far as their places are known: up to a star."""
+        values = []
+        for argument in node.args:
+            value = self.of(argument)
+            if isinstance(argument, ast.Starred):
+                break
+            values.append(value)
+        return values
+
     def call_unknown(self, node: ast.Call) -> Value:
         self.arguments(node)
         return UNKNOWN
@@ -127,6 +137,8 @@ class Calls(Expressions):
             name = func.parts.rsplit(".", 1)[-1]
             if name == "partial":
                 return self.partial(values)
+            if name == "SimpleNamespace":
+                return mapping({k.arg: self.of(k.value) for k in node.keywords if k.arg})
             if name == "deepcopy" or name == "copy":
                 return values[0] if values else UNKNOWN
             return Value(EXTERNAL, func.parts) if name[:1].isupper() else UNKNOWN
@@ -134,7 +146,13 @@ class Calls(Expressions):
 
     def call_function(self, node: ast.Call, record, bound: bool | None = None) -> Value:
         values = [self.of(argument) for argument in node.args]
-        keywords = {k.arg: (self.of(k.value), k.value) for k in node.keywords}
+        keywords = {}
+        for keyword in node.keywords:
+            value = self.of(keyword.value)
+            if keyword.arg is not None:
+                keywords[keyword.arg] = (value, keyword.value)
+            elif value.kind == MAPPING:  # **options
+                keywords |= {key: (of, keyword.value) for key, of in value.parts.items() if isinstance(key, str)}
         return self.module.returned(record, self, node.args, values, keywords, bound)
 
     def construct(self, node: ast.Call, owner) -> Value:
@@ -142,8 +160,12 @@ class Calls(Expressions):
         if init is not None:
             self.call_function(node, init)
         else:
-            for name, value in zip(owner.fields, self.arguments(node), strict=False):
-                self.module.assigned(owner, name, value, self.record)  # a dataclass, a NamedTuple
+            fields = owner.all_fields()  # a dataclass, a named tuple
+            given = dict(zip(fields, self.positional(node), strict=False))
+            given |= {k.arg: self.of(k.value) for k in node.keywords}
+            for name in fields:
+                if name in given:
+                    self.module.assigned(owner, name, given[name], self.record)
         if any(
             base.rsplit(".", 1)[-1] in ("Enum", "IntEnum", "StrEnum", "Exception") for base in owner.outside_bases()
         ):
@@ -251,20 +273,18 @@ class Calls(Expressions):
         values = self.arguments(node)
         holder = node.func.value
         if name in ("append", "add", "insert", "appendleft") and values and base.kind == ITEMS:
-            if isinstance(holder, ast.Name):
-                self.put(holder.id, base, None, values[-1])
+            self.put(holder, base, None, values[-1])
             return PLAIN
         if name in ("extend", "update") and values and base.kind == ITEMS:
-            if isinstance(holder, ast.Name):
-                value = values[0]
-                if value.sized:
-                    base = Value(ITEMS, base.parts, base.origin or value.origin, sized=True)
-                self.put(holder.id, base, None, element(value))
+            value = values[0]
+            if value.sized:
+                base = items(base.parts, base.origin or value.origin, sized=True, hashed=base.hashed)
+            self.put(holder, base, None, element(value))
             return PLAIN
         if base.kind == MAPPING:
             if name in ("get", "pop", "setdefault"):
                 key = node.args[0] if node.args else None
-                if values and values[0].kind in _READ_KINDS and chooses(base):
+                if values and values[0].kind == READ_KIND and chooses(base):
                     self.site(node, "index", values[0].origin or key, suspected=values[0].suspected)
                 return at_key(base, key.value if isinstance(key, ast.Constant) else ANY_KEY)
             of = {"items": Value(TUPLE, (PLAIN, at_key(base))), "values": at_key(base), "keys": PLAIN}.get(name)
@@ -430,6 +450,8 @@ class Calls(Expressions):
                 if value.kind == ITEMS and value.parts.kind in _READ_KINDS:
                     return read(value.parts.origin or node)
             return PLAIN if library != "scipy" else UNKNOWN
+        if dotted == "collections.namedtuple":
+            return self.module.named_tuple(node)
         if dotted == "functools.partial":
             return self.partial(values)
         if dotted in ("copy.copy", "copy.deepcopy"):
@@ -470,6 +492,10 @@ class Calls(Expressions):
 
     def length(self, node: ast.Call) -> Value:
         value = self.of(node.args[0]) if node.args else PLAIN
+        own = value.parts.method("__len__") if value.kind == INSTANCE else None
+        if own is not None:
+            found = self.module.returned(own, self)
+            return found if found.kind == READ_KIND else PLAIN
         return read(value.origin) if value.sized else PLAIN
 
     def extreme(self, node: ast.Call) -> Value:
@@ -544,11 +570,25 @@ class Calls(Expressions):
     def collection(self, node: ast.Call) -> Value:
         values = self.arguments(node)
         if not values:
-            return items(NEVER)
-        of = element(values[0])
-        carried = carried_read(of) if node.func.id in ("set", "frozenset") else None
+            return items(NEVER, hashed=node.func.id in ("set", "frozenset"))
+        of, hashed = element(values[0]), node.func.id in ("set", "frozenset")
+        carried = carried_read(of, (READ_KIND,)) if hashed else None  # tensors differ by being other objects
         by_value = values[0].sized or carried is not None
-        return items(of, values[0].origin or (carried.origin if carried else None), sized=by_value)
+        return items(of, values[0].origin or (carried.origin if carried else None), sized=by_value, hashed=hashed)
+
+    def dictionary(self, node: ast.Call) -> Value:
+        """dict(a=1, **others), dict(others)."""
+        values = self.arguments(node)
+        parts = dict(values[0].parts) if node.args and values[0].kind == MAPPING else {}
+        if node.args and values[0].kind != MAPPING:
+            pair = element(values[0])
+            parts[ANY_KEY] = pair.parts[1] if pair.kind == TUPLE and len(pair.parts) == 2 else UNKNOWN
+        for keyword, value in zip(node.keywords, values[len(node.args) :], strict=True):
+            if keyword.arg is not None:
+                parts[keyword.arg] = value
+            elif value.kind == MAPPING:
+                parts |= value.parts
+        return mapping(parts)
 
     def same_items(self, node: ast.Call) -> Value:
         values = self.arguments(node)
@@ -635,6 +675,7 @@ _BUILTINS = {
         Calls.plain,
     ),
     **dict.fromkeys(("divmod", "pow"), Calls.divided),
+    "dict": Calls.dictionary,
     "len": Calls.length,
     "sum": Calls.sum,
     "sorted": Calls.sorted,

@@ -67,8 +67,12 @@ class Expressions:
         """The read that a condition on this expression makes, if any, and what settles it before."""
         if isinstance(node, ast.BoolOp):
             found, before, inner = None, [], []
+            kept = self.names
             for value in node.values:
                 one, guards = self.truth(value)
+                told = self.instance_test(value) if isinstance(node.op, ast.And) else None
+                if told is not None and told[0] in self.names:  # what stands behind it runs where it holds
+                    self.names = self.names | {told[0]: told[1]}
                 if found is not None:
                     # In `(a and x.any()) or (b and y.any())` neither a nor b is what arms it.
                     inner = inner if one is None or isinstance(node.op, ast.And) else []
@@ -76,6 +80,9 @@ class Expressions:
                     found, inner = one, guards
                 else:
                     before.append(value if isinstance(node.op, ast.And) else ast.UnaryOp(ast.Not(), value))
+            if self.names is not kept:
+                bound = {part.target.id for part in ast.walk(node) if isinstance(part, ast.NamedExpr)}
+                self.names = kept | {name: self.names[name] for name in bound if name in self.names}
             return found, before + inner if found is not None else []
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.truth(node.operand)
@@ -92,6 +99,10 @@ class Expressions:
             return value
         if value.kind in (ITEMS, MAPPING) and value.sized:
             return read(value.origin)
+        if value.kind == INSTANCE:
+            own = value.parts.method("__bool__") or value.parts.method("__len__")
+            found = self.module.returned(own, self) if own is not None else PLAIN
+            return found if found.kind == READ_KIND else None
         return None
 
     # Names.
@@ -173,7 +184,7 @@ class Expressions:
         return known if known is not None else owner.attribute(attr)
 
     def subscript(self, node: ast.Subscript) -> Value:
-        base, index = self.of(node.value), self.of(node.slice)
+        base, index = self.unpacked(self.of(node.value)), self.of(node.slice)
         kind = base.kind
         if kind == READ_KIND and is_shape(node.value) and is_fixed(node.slice, base.origin):
             return PLAIN
@@ -189,6 +200,7 @@ class Expressions:
             return base
         by_value = index.kind in (READ_KIND, TENSOR_KIND)
         if kind in (ITEMS, TUPLE, MAPPING):
+            by_value = by_value and not (kind == MAPPING and index.kind == TENSOR_KIND)  # a key goes by its hash
             if by_value and isinstance(node.ctx, ast.Load) and chooses(base):
                 self.site(node, "index", index.origin or node.slice, suspected=index.suspected)
             if kind == MAPPING:
@@ -288,12 +300,17 @@ class Expressions:
 
     def membership(self, node: ast.Compare, values: list[Value]) -> Value:
         left, right = values[0], values[-1]
+        hashes = right.kind == MAPPING or right.hashed
         if left.kind == TUPLE:
             left = carried_read(left) or left
+        if left.kind == TENSOR_KIND and hashes:
+            return PLAIN  # found by its hash, which is that of the object: no value is read
         if left.kind == READ_KIND:
             return left
         if left.kind == TENSOR_KIND or (right.kind == TENSOR_KIND and not _text(node.left)):
-            return read(node)
+            found = read(node)
+            found.suspected = right.kind == UNKNOWN_KIND  # in a list it is compared; a set or a dictionary hashes it
+            return found
         if right.kind == ITEMS and right.parts.kind == READ_KIND:
             return right.parts
         return right if right.kind == READ_KIND else PLAIN
@@ -369,7 +386,7 @@ class Expressions:
         return Value(TUPLE, tuple(map(self.of, node.elts)))
 
     def list(self, node: ast.List | ast.Set) -> Value:
-        return items(joined(map(self.of, node.elts)))
+        return items(joined(map(self.of, node.elts)), hashed=isinstance(node, ast.Set))
 
     def dict(self, node: ast.Dict) -> Value:
         values = [self.of(value) for value in node.values]
@@ -419,7 +436,7 @@ class Expressions:
         self.names = kept
         if isinstance(node, ast.DictComp):
             return mapping({ANY_KEY: value}, origin, sized=by_value)
-        return items(value, origin, sized=by_value)
+        return items(value, origin, sized=by_value, hashed=isinstance(node, ast.SetComp))
 
     def lambda_(self, node: ast.Lambda) -> Value:
         return Value(FUNCTION, self.module.nested(node, self))
@@ -431,6 +448,7 @@ class Expressions:
             if target.id in self.declared:
                 self.module.rebound(target.id, value, self)
         elif isinstance(target, (ast.Tuple, ast.List)):
+            value = self.unpacked(value)
             parts = value.parts if value.kind == TUPLE else ()
             whole = len(parts) == len(target.elts) and not any(isinstance(t, ast.Starred) for t in target.elts)
             of = element(value) if not whole else None
@@ -449,22 +467,40 @@ class Expressions:
         elif isinstance(target, ast.Subscript):
             base = self.of(target.value)
             self.of(target.slice)
-            if isinstance(target.value, ast.Name):
-                self.put(target.value.id, base, target.slice, value)
+            self.put(target.value, base, target.slice, value)
 
-    def put(self, name: str, base: Value, index: ast.expr | None, value: Value) -> None:
+    def unpacked(self, value: Value) -> Value:
+        """A named tuple as the tuple that it is."""
+        if value.kind != INSTANCE or not value.parts.is_named_tuple:
+            return value
+        return Value(TUPLE, tuple(self.instance_attribute(value, name) for name in value.parts.all_fields()))
+
+    def put(self, holder: ast.expr, base: Value, index: ast.expr | None, value: Value) -> None:
         """A container takes one more element. Under a decision on a tensor's value its length depends on it too."""
         if base.kind == MAPPING and index is not None:
             key = index.value if isinstance(index, ast.Constant) else ANY_KEY
             value = join(base.parts.get(key, NEVER), value) if key is ANY_KEY else value
-            self.names[name] = mapping(base.parts | {key: value}, base.origin, sized=base.sized)
+            self.hold(holder, mapping(base.parts | {key: value}, base.origin, sized=base.sized))
         elif base.kind in (ITEMS, TUPLE):
             of = join(element(base), value)
             by_value = base.sized or (self.under is not None and index is None)
-            self.names[name] = items(of, base.origin or (self.under if by_value else None), sized=by_value)
+            origin = base.origin or (self.under if by_value else None)
+            self.hold(holder, items(of, origin, sized=by_value, hashed=base.hashed))
+
+    def hold(self, holder: ast.expr, container: Value) -> None:
+        """The container, with what it has taken, under its name or as its object's attribute."""
+        if isinstance(holder, ast.Name):
+            self.names[holder.id] = container
+        elif isinstance(holder, ast.Attribute):
+            owner = self.of(holder.value)
+            if owner.kind == INSTANCE and owner.parts.attribute(holder.attr).kind == container.kind:
+                self.module.assigned(owner.parts, holder.attr, container, self.record)
 
     def call(self, node: ast.Call) -> Value:
         raise NotImplementedError  # calls.py
+
+    def instance_test(self, node: ast.expr) -> tuple[str, Value] | None:
+        raise NotImplementedError  # statements.py
 
 
 def _position(node: ast.expr) -> int | None:

@@ -23,13 +23,14 @@ class Value:
     `origin`: the syntax node where a tensor's value was read, or where a size came to depend on one.
     `sized`: the size (of a tensor, a list) depends on a tensor's value. `mask`: a tensor of booleans, as far as known.
     `suspected`: it is a tensor's value by circumstance only. `partial`: a function that has some arguments already.
+    `hashed`: a set, where a tensor is found by being the same object, and no value is read.
     """
 
-    __slots__ = ("depth", "kind", "mask", "origin", "parts", "partial", "sized", "suspected")
+    __slots__ = ("depth", "hashed", "kind", "mask", "origin", "parts", "partial", "sized", "suspected")
 
     def __init__(self, kind: str, parts: Any = None, origin: ast.AST | None = None, *, sized=False, mask=False):
         self.kind, self.parts, self.origin = kind, parts, origin
-        self.sized, self.mask, self.suspected, self.partial = sized, mask, False, False
+        self.sized, self.mask, self.suspected, self.partial, self.hashed = sized, mask, False, False, False
         self.depth = 0
         if kind in (ITEMS, TUPLE, MAPPING):
             inner = (parts,) if kind == ITEMS else parts if kind == TUPLE else parts.values()
@@ -62,8 +63,10 @@ def sized(origin: ast.AST | None) -> Value:
     return Value(TENSOR_KIND, None, origin, sized=True)
 
 
-def items(element: Value, origin: ast.AST | None = None, *, sized: bool = False) -> Value:
-    return Value(ITEMS, element, origin, sized=sized)
+def items(element: Value, origin: ast.AST | None = None, *, sized: bool = False, hashed: bool = False) -> Value:
+    value = Value(ITEMS, element, origin, sized=sized)
+    value.hashed = hashed
+    return value
 
 
 def mapping(parts: dict, origin: ast.AST | None = None, *, sized: bool = False) -> Value:
@@ -92,12 +95,12 @@ def element(value: Value) -> Value:
     return UNKNOWN
 
 
-def carried_read(value: Value) -> Value | None:
-    """What was read from a tensor in a value, or in one of its parts."""
-    if value.kind in (READ_KIND, TENSOR_KIND):
+def carried_read(value: Value, kinds: tuple[str, ...] = (READ_KIND, TENSOR_KIND)) -> Value | None:
+    """What was read from a tensor in a value, or in one of its parts; a tensor is read where it is compared."""
+    if value.kind in kinds:
         return value
     parts = value.parts if value.kind == TUPLE else (value.parts,) if value.kind == ITEMS else ()
-    return next(filter(None, map(carried_read, parts)), None)
+    return next(filter(None, (carried_read(part, kinds) for part in parts)), None)
 
 
 def joined(values) -> Value:
@@ -117,11 +120,11 @@ def join(a: Value, b: Value) -> Value:
         return a if a.sized or (not b.sized and not a.mask) else b
     if a.kind == ITEMS:
         of = join(a.parts, b.parts)
-        if of is a.parts and a.sized >= b.sized:
+        if of is a.parts and a.sized >= b.sized and a.hashed <= b.hashed:
             return a
-        if of is b.parts and b.sized >= a.sized:
+        if of is b.parts and b.sized >= a.sized and b.hashed <= a.hashed:
             return b
-        return Value(ITEMS, of, a.origin or b.origin, sized=a.sized or b.sized)
+        return items(of, a.origin or b.origin, sized=a.sized or b.sized, hashed=a.hashed and b.hashed)
     if a.kind == TUPLE:
         longer = max(a.parts, b.parts, key=len)  # of outputs that may have more parts the first ones are known
         parts = tuple(map(join, a.parts, b.parts)) + longer[min(len(a.parts), len(b.parts)) :]

@@ -51,7 +51,7 @@ class Module:
     def __init__(self, tree: ast.Module, dotted: str = ""):
         self.tree, self.dotted = tree, dotted
         self.functions: dict[ast.AST, FunctionRecord] = {}
-        self.classes: dict[ast.ClassDef, ClassRecord] = {}
+        self.classes: dict[ast.AST, ClassRecord] = {}
         self.queue: list[FunctionRecord] = []
         self.depth = 0
         self.twice: set[object] = set()  # what is run under a checkpoint: records, and dotted names
@@ -290,6 +290,23 @@ class Module:
             one = self.new_function(method, f"{name}.{method.name}", outer, record)
             self.functions[method] = record.methods[method.name] = one
         return record
+
+    def named_tuple(self, node: ast.Call) -> Value:
+        """What collections.namedtuple("Pair", "a b") returns, where its fields are written there."""
+        record = self.classes.get(node)
+        if record is None:
+            said = node.args[1] if len(node.args) > 1 else None
+            if isinstance(said, ast.Constant) and isinstance(said.value, str):
+                fields = said.value.replace(",", " ").split()
+            else:
+                names = [part.value for part in getattr(said, "elts", ()) if isinstance(part, ast.Constant)]
+                fields = [name for name in names if isinstance(name, str)]
+            if not fields:
+                return UNKNOWN
+            name = str(getattr(node.args[0], "value", "namedtuple"))
+            record = ClassRecord(node, name, [Value(EXTERNAL, "typing.NamedTuple")], fields=fields)
+            self.classes[node] = record
+        return Value(CLASS, record)
 
     def initialise(self, owner: ClassRecord) -> None:
         """Read its __init__ first: that is where attributes are set."""

@@ -51,6 +51,17 @@ class FunctionRecord:
     callers: dict[FunctionRecord, None] = field(default_factory=dict)  # in order, as a set would not be
     queued: bool = False
 
+    def following(self, node: ast.stmt) -> list[ast.stmt]:
+        """The statements behind this one, in its block."""
+        block, at = self._places.get(node, ([], 0))
+        return block[at + 1 :]
+
+    @cached_property
+    def _places(self) -> dict[ast.stmt, tuple[list[ast.stmt], int]]:
+        blocks = [getattr(n, f, None) for n in ast.walk(self.node) for f in ("body", "orelse", "finalbody")]
+        blocks = [block for block in blocks if isinstance(block, list)]
+        return {statement: (block, at) for block in blocks for at, statement in enumerate(block)}
+
     def learns(self, name: str, value: Value) -> bool:
         """Take what a call, or the body, shows of a parameter. True where that changes what is known."""
         known = self.params.get(name)
@@ -66,7 +77,7 @@ class FunctionRecord:
 
 @dataclass(eq=False)
 class ClassRecord:
-    node: ast.ClassDef
+    node: ast.ClassDef | ast.Call  # a call of namedtuple
     name: str
     bases: list[Value]
     methods: dict[str, FunctionRecord] = field(default_factory=dict)
@@ -100,6 +111,14 @@ class ClassRecord:
             if name in one.attributes:
                 return one.attributes[name]
         return UNKNOWN
+
+    def all_fields(self) -> list[str]:
+        """Of a dataclass or a named tuple: those of its bases first, as its constructor takes them."""
+        return list(dict.fromkeys(name for one in reversed(self.family()) for name in one.fields))
+
+    @property
+    def is_named_tuple(self) -> bool:
+        return any(base.rsplit(".", 1)[-1] == "NamedTuple" for base in self.outside_bases())
 
     @cached_property
     def read_attributes(self) -> set[str]:

@@ -35,6 +35,11 @@ _LOOPS = 4  # nested, in which a body is walked twice
 
 class Statements(Calls):
     loops = 0
+    in_loop = False  # the innermost decision on a tensor's value is a loop's
+
+    def __init__(self, module, record):
+        super().__init__(module, record)
+        self.steady: set[str] = set()  # names that each of its rounds sets alike: only the number of rounds tells
 
     def run(self) -> None:
         node, record = self.record.node, self.record
@@ -84,16 +89,16 @@ class Statements(Calls):
         self.merge(first)
         return False
 
-    def arm(self, body: list[ast.stmt], found: Value | None, condition: ast.expr) -> bool:
-        under = self.under
+    def arm(self, body: list[ast.stmt], found: Value | None, condition: ast.expr, loop: bool = False) -> bool:
+        under, in_loop = self.under, self.in_loop
         if found is not None:
-            self.under = found.origin or condition
+            self.under, self.in_loop = found.origin or condition, loop
         else:
             self.conditions.append(condition)
         ended = self.walk(body)
         if found is None:
             self.conditions.pop()
-        self.under = under
+        self.under, self.in_loop = under, in_loop
         return ended
 
     def merge(self, other: dict[str, Value]) -> None:
@@ -142,8 +147,17 @@ class Statements(Calls):
         """A loop's body is walked twice, for what one round leaves to the next; not deep inside other loops."""
         return range(2 if self.loops < _LOOPS else 1)
 
+    def rounds_told(self, steady: set[str], found: Value | None, node: ast.AST) -> None:
+        """Behind a loop whose rounds a tensor's value decides, what each round counted tells how many there were."""
+        for name in self.steady:
+            known = self.names.get(name)
+            if found is not None and known is not None and known.kind == PLAIN_KIND:
+                self.names[name] = read(found.origin or node)
+        self.steady = steady | (self.steady if found is None else set())
+
     def while_(self, node: ast.While) -> bool:
         self.loops += 1
+        steady, self.steady = self.steady, set()
         for _ in self.rounds():
             before = dict(self.names)
             found, guards = self.truth(node.test)
@@ -151,17 +165,19 @@ class Statements(Calls):
                 arms = (node.body, node.orelse)
                 self.site(node, "while", found.origin or node.test, guards, arms, node.test, found.suspected)
             conditions = list(self.conditions)  # a loop's own condition arms nothing: it is met in some round
-            self.arm(node.body, found, node.test if found is not None else ast.Constant(True))
+            self.arm(node.body, found, node.test if found is not None else ast.Constant(True), loop=True)
             self.conditions = conditions
             self.merge(before)
             if self.settled(before):
                 break
         self.loops -= 1
+        self.rounds_told(steady, found, node.test)
         self.walk(node.orelse)
         return isinstance(node.test, ast.Constant) and bool(node.test.value) and not _breaks(node.body)
 
     def for_(self, node: ast.For | ast.AsyncFor) -> bool:
         self.loops += 1
+        steady, self.steady = self.steady, set()
         for _ in self.rounds():
             over = self.of(node.iter)
             before = dict(self.names)
@@ -170,13 +186,16 @@ class Statements(Calls):
                 self.site(node, "for", origin, arms=(node.body, []), test=node.iter, suspected=over.suspected)
             self.bind(node.target, element(over))
             conditions, self.conditions = self.conditions, list(self.conditions)
-            under, self.under = self.under, (over.origin or node.iter) if over.sized else self.under
+            under, in_loop = self.under, self.in_loop
+            if over.sized:
+                self.under, self.in_loop = over.origin or node.iter, True
             self.walk(node.body)
-            self.conditions, self.under = conditions, under
+            self.conditions, self.under, self.in_loop = conditions, under, in_loop
             self.merge(before)
             if self.settled(before):
                 break
         self.loops -= 1
+        self.rounds_told(steady, over if over.sized else None, node.iter)
         self.walk(node.orelse)
         return False
 
@@ -248,7 +267,7 @@ class Statements(Calls):
     def assign(self, node: ast.Assign) -> bool:
         value = self.of(node.value)
         for target in node.targets:
-            self.bind(target, self.dimensions(node.value, target, self.carried(node.value, value)))
+            self.bind(target, self.dimensions(node.value, target, self.carried(node.value, value, target)))
         return False
 
     def dimensions(self, node: ast.expr, target: ast.expr, value: Value) -> Value:
@@ -259,14 +278,19 @@ class Statements(Calls):
                 return Value(TUPLE, tuple(value if i == at else PLAIN for i in range(len(target.elts))))
         return value
 
-    def carried(self, node: ast.expr, value: Value) -> Value:
+    def carried(self, node: ast.expr, value: Value, target: ast.expr | None = None) -> Value:
         """A flag that is set under a decision on a tensor's value carries the decision along."""
         flag = isinstance(node, ast.Constant) and node.value is not None
-        return read(self.under) if flag and self.under is not None else value
+        if not flag or self.under is None:
+            return value
+        if self.in_loop and isinstance(target, ast.Name):
+            self.steady.add(target.id)
+            return value
+        return read(self.under)
 
     def annotated(self, node: ast.AnnAssign) -> bool:
         said = kind_of(node.annotation) or UNKNOWN
-        value = self.carried(node.value, self.of(node.value)) if node.value is not None else said
+        value = self.carried(node.value, self.of(node.value), node.target) if node.value is not None else said
         if value.kind in (UNKNOWN_KIND, "never") or (said.kind == TENSOR_KIND and value.kind == PLAIN_KIND):
             value = said
         if node.value is not None or isinstance(node.target, ast.Name):
@@ -276,7 +300,7 @@ class Statements(Calls):
     def augmented(self, node: ast.AugAssign) -> bool:
         value = self.of(ast.copy_location(ast.BinOp(node.target, node.op, node.value), node))
         if value.kind == PLAIN_KIND:
-            value = self.carried(node.value, value)  # a count
+            value = self.carried(node.value, value, node.target)  # a count
         self.bind(node.target, value)
         return False
 

@@ -140,6 +140,7 @@ LIST_TYPES = frozenset(
     """list List Sequence Iterable Iterator tuple Tuple set Set Collection MutableSequence deque frozenset
     FrozenSet""".split()
 )
+SET_TYPES = frozenset("set Set frozenset FrozenSet".split())
 DICT_TYPES = frozenset("dict Dict Mapping MutableMapping OrderedDict DefaultDict defaultdict".split())
 OPTIONAL_TYPES = frozenset("Optional Union Annotated Final ClassVar".split())
 
