@@ -56,7 +56,7 @@ except ModuleNotFoundError as missing:
 MAX_LINES, MAX_COLUMNS, MAX_DETAILS = 60, 100, 4
 WATCHED = ("torch", "jupyterlab", "ipywidgets")
 NOTEBOOK_LIMIT = 900  # seconds, for one that hangs where nbval cannot interrupt it
-LITTLE_MEMORY, LITTLE_DISK = 2e9, 2e9  # bytes: one notebook holds up to about one
+LITTLE_MEMORY, LITTLE_DISK = 2e9, 2e9  # bytes: two notebooks side by side hold up to three quarters of the first
 A_PANEL = "tests/browser/test_panels.py::test_a_burst_of_keys_leaves_no_pictures_waiting"
 # pytest with this project's settings, and its tools on the path: not by PYTHONPATH, which the kernels would inherit.
 PYTEST = [
