@@ -3,8 +3,9 @@
 import course
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from test_flip_panel import choose
 from test_lessons import screenshot, wait_until_idle
-from test_panels import Shown
+from test_panels import CAP, THRESHOLD, Shown
 
 pytestmark = pytest.mark.browser
 
@@ -84,8 +85,30 @@ def test_a_panel_can_be_used_at_200_percent(zoomed: Page, lab, name):
         assert width >= 470 and all_of_it, f"{width} pixels, file browser {sidebar}"
     screenshot(zoomed, f"{name}_zoomed")
     before = shown.sentence.inner_text()
-    lists = shown.area.get_by_role("combobox")
-    lists.nth(0).focus()
-    for key in ("Alt+ArrowDown", "ArrowDown", "Enter"):
-        zoomed.keyboard.press(key)
+    shown.area.get_by_role("combobox").nth(0).focus()
+    choose(zoomed, "ArrowDown")
     expect(shown.sentence).not_to_have_text(before, timeout=20_000)
+
+
+def test_the_threshold_panel_by_keyboard_alone(page: Page, lab):
+    """From control to control by Tab, lists and button too: the mouse is not needed anywhere."""
+    shown = Shown(page, lab, "threshold", THRESHOLD)
+    area = shown.area
+    area.get_by_label(CAP).focus()
+    for aim in (
+        area.get_by_role("slider"),
+        *map(area.get_by_label, ("Noise (ulps)", "Positions", "Source of the noise", "The cap's scale")),
+        area.get_by_role("button", name="Run 20 checkpointed steps"),
+    ):
+        page.keyboard.press("Tab")
+        expect(aim).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(area.get_by_role("status").last).to_contain_text("20 steps: ", timeout=60_000)
+    moves = (
+        ("Positions", "Home", "of 400 passes"),
+        ("Noise (ulps)", "End", "At cap 16,"),
+        ("Noise (ulps)", "Home", "At cap"),
+    )
+    for label, key, sentence in moves:
+        area.get_by_label(label).focus()
+        shown.changes(lambda key=key: choose(page, key), sentence)
