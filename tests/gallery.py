@@ -15,6 +15,7 @@ from recompute_lab.instruments.margins import Margins
 from recompute_lab.instruments.memory import Footprint
 from recompute_lab.lessons import batchnorm as batchnorm_lesson
 from recompute_lab.lessons import batchnorm_panel, field_guide, flip_panel, loud_or_silent, mask_panel, side_effects
+from recompute_lab.lessons.spacing import intervals
 from recompute_lab.lessons.threshold import measure
 from recompute_lab.specimens.training import Step
 from recompute_lab.views import audit, batchnorm, divergence, dropout, evaluations, masks, memory, odds, outcomes
@@ -23,6 +24,7 @@ from recompute_lab.views import field_guide as guide
 from recompute_lab.views import side_effects as tables
 from recompute_lab.views.replays import replays
 from recompute_lab.views.slots import slots
+from recompute_lab.views.spacing import run_of_intervals
 from recompute_lab.views.strip import strip
 from recompute_lab.views.tally import tally
 from recompute_lab.views.threshold import regime
@@ -165,6 +167,11 @@ def _guide() -> Figure:
     return guide.outcomes(field_guide.rows(), field_guide.ROOT_CAUSES, ("reentrant", "non-reentrant"))
 
 
+def _spacing() -> Figure:
+    runs = {f"always {grade}": [grade] * 6 for grade in ("Again", "Hard", "Good", "Easy")}
+    return run_of_intervals({name: intervals(grades) for name, grades in runs.items()})
+
+
 def _tally() -> Figure:
     return tally({"as it is": {"fine": 23, "count": 5, "metadata": 2, "silent": 4}, "deterministic": {"fine": 34}})
 
@@ -200,6 +207,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "side_effects.placement": _placement,
     "side_effects.symptoms": _symptoms,
     "slots.slots": lambda: slots(flip_panel.measure(*FLIPS[0])),
+    "spacing.run_of_intervals": _spacing,
     "strip.strip": _strip,
     "tally.tally": _tally,
     "threshold.regime": lambda: regime(measure(16, 1000, "staged"), 16),

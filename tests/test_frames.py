@@ -13,9 +13,10 @@ TEACHING = [source for source in course.LESSONS if course.number(source) <= "08"
 VERBS = set(
     "answer build check choose derive explain find grade judge make name predict prove read repair replace run say "
     "search tell triage turn use write work diagnose spot come give count compare rate recall plan tackle defend "
-    "decide solve state put rehearse show practise debug argue fix".split()
+    "decide solve state put hold rehearse show practise debug argue fix".split()
 )
 EXERCISE = re.compile(r"\*\*(?:Exercise |Stage )?(\d+)(?:\.\*\*|: |\. )")
+DRILL = re.compile(r"### (\d+) · .*\*\*\(a\)\*\*.*\*\*\(b\)\*\*", re.DOTALL)
 SUMMARY = re.compile(r"<summary>(.*?)</summary>", re.DOTALL)
 EARLIER = re.compile(r"From lesson (\d\d)\b")
 
@@ -84,15 +85,16 @@ def test_a_teaching_lesson_asks_to_predict_before_it_runs(source):
 
 @lessons
 def test_exercises_are_numbered_without_holes_and_each_has_its_check(source):
-    """A Markdown cell may hold several: then as many cells to solve follow."""
+    """A Markdown cell may hold several: then as many cells to solve follow. A drill is one, with two cells."""
     numbers, due, open_since = [], 0, None
     for cell in course.cells(source):
         if cell.cell_type == "markdown":
-            found = [int(n) for n in EXERCISE.findall(cell.source)]
+            drill = DRILL.match(cell.source)
+            found = [int(drill[1])] if drill else [int(n) for n in EXERCISE.findall(cell.source)]
             if found:
                 assert due <= 0, f"exercise {open_since} has no cell to solve it in"
                 numbers += found
-                due, open_since = len(found), found[0]
+                due, open_since = 2 if drill else len(found), found[0]
         elif "solution" in cell.metadata.get("tags", []):
             assert re.search(r"\bcheck\.\w+\(|\bcheck\(", cell.source), cell.source
             due -= 1

@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 import torch
-from answers.lesson_07 import NoMean
+from answers.lesson_07 import BLOTTED, RUNS, NoMean, changed
 
 from recompute_lab.instruments.determinism import switched
 from recompute_lab.instruments.nondeterminism import StagedRace, atomics_differ
@@ -163,3 +163,8 @@ def test_on_copies_of_one_digit_the_original_has_no_order():
     (data,) = (data for data in exercises._clean().values() if len(data[1]) > 100)
     first, second = (Queued()(scorer(), *data) for _ in range(2))
     assert first == pytest.approx(second, rel=1e-5)
+
+
+def test_an_average_of_two_runs_still_has_the_confound_in_it():
+    verdict = exercises.check.findings.judge(changed(BLOTTED, after=sum(RUNS[BLOTTED]) / 2))
+    assert verdict.status == WRONG and "An average still has the confound in it" in verdict.message

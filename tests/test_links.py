@@ -1,6 +1,7 @@
 """Links and cross-references lead somewhere: files, headings, lessons, sections, exercises."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -90,7 +91,7 @@ REFERENCE = re.compile(
     rf"(?P<lesson>\b[Ll]essons?\s+(?P<l>\d\d)\b)?'?s?,?\s*(?P<what>\b[Ss]ections?|\b[Ee]xercises?)\s+{NUMBERS}"
 )
 LESSON = re.compile(r"\b[Ll]essons?\s+(\d+)((?:(?:,\s| and | or | to |, and |–)\d\d)*)")
-CITED = re.compile(r"\d{4}: section \d|, section \"|section \*")  # of a book or a paper, not of a lesson
+CITED = re.compile(r"\d{4}[:,] section \d|, section \"|section \*")  # of a book or a paper, not of a lesson
 NUMBERED = {
     course.number(source): {
         "section": {int(n) for n in re.findall(r"^## (\d+) · ", course.whole(source), re.MULTILINE)},
@@ -100,8 +101,6 @@ NUMBERED = {
     }
     for source in course.LESSONS
 }
-PLANNED = {"09", "10"}  # lessons that may be named before they are there
-EXISTING = set(NUMBERED) | PLANNED
 
 
 def spelled_out(first: str, rest: str) -> list[str]:
@@ -117,7 +116,7 @@ def wrong_references(text: str, own: str | None) -> list[str]:
     flat = " ".join(CITED.sub("", course.plain(text)).split())
     wrong = []
     for match in LESSON.finditer(flat):
-        wrong += [f"lesson {n}" for n in spelled_out(match[1], match[2]) if n not in EXISTING]
+        wrong += [f"lesson {n}" for n in spelled_out(match[1], match[2]) if n not in NUMBERED]
     for match in REFERENCE.finditer(flat):
         lesson, kind = match["l"] or own, match["what"].lower().rstrip("s")
         if lesson is None:
@@ -128,10 +127,27 @@ def wrong_references(text: str, own: str | None) -> list[str]:
     return wrong
 
 
+def about(text: str) -> Iterator[tuple[str, str | None]]:
+    """A text in parts, each with the lesson that it is about: a table's row is about the lesson that it links to first."""
+    chapter, prose = None, []
+    for line in course.plain(text).splitlines():
+        if line.startswith("#"):
+            yield "\n".join(prose), chapter
+            prose, chapter = [], (re.match(r"#+ (\d\d) · ", line) or [None, None])[1]
+        elif line.startswith("|"):
+            linked = re.search(r"\]\((?:notebooks/)?(\d\d)_\w+\.ipynb", line)
+            yield line, linked[1] if linked else chapter
+        else:
+            prose.append(line)
+    yield "\n".join(prose), chapter
+
+
 @documents
 def test_lessons_sections_and_exercises_that_are_named_exist(path, text):
-    own = path.stem[:2] if path.suffix == ".ipynb" else None
-    assert not wrong_references(text, own)
+    if path.suffix == ".ipynb":
+        assert not wrong_references(text, path.stem[:2])
+    else:
+        assert not [wrong for part, own in about(text) for wrong in wrong_references(part, own)]
 
 
 @pytest.mark.parametrize("source", course.LESSONS, ids=lambda source: source.stem)
@@ -144,7 +160,7 @@ def test_lessons_that_the_package_names_exist():
     wrong = {}
     for path in sorted((course.HOUSE / "src").rglob("*.py")):
         flat = " ".join(path.read_text(encoding="utf-8").split())
-        found = [n for match in LESSON.finditer(flat) for n in spelled_out(match[1], match[2]) if n not in EXISTING]
+        found = [n for match in LESSON.finditer(flat) for n in spelled_out(match[1], match[2]) if n not in NUMBERED]
         if found:
             wrong[path.name] = found
     assert not wrong

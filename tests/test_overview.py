@@ -36,7 +36,7 @@ def test_the_catalogue_is_what_the_lessons_have():
         for value in vars(importlib.import_module(module.removesuffix(".__init__"))).values():
             if isinstance(value, Exercises):
                 for exercise in value.all.values():
-                    found[progress.lesson_of(exercise._check.__module__)].add(exercise.name)
+                    found[progress.lesson_of(exercise.module)].add(exercise.name)
     listed = catalogue()
     assert {lesson: set(names) for lesson, names in listed.items()} == found
     assert all(lesson.isdecimal() for lesson in listed), "a module's docstring begins with its lesson's number"

@@ -241,8 +241,6 @@ most = {k: held.peak / activation for k, held in measured.items()}
 for k in (1, 5, 12, 22, 24):
     print(f"k = {k:2}: peak {most[k]:5.1f} activations")
 print("lowest of those measured at k =", min(most, key=most.get))
-
-# %%
 constant = most[24] - 24 - a
 picture = memory.segments(
     plain, measured, activation, lambda k: k + 24 / k * a + constant, log=True

@@ -1046,6 +1046,12 @@ check.mend_recurrent(RecurrentRight)
 # count as it is, and changes shapes: those are compared, tensor by tensor, whatever the direction.
 # </details>
 #
+# <details><summary>From lesson 08: the witness calls one cause proven and another suspected. What may you say of each in a review?</summary>
+#
+# Proven: with this put back before the recomputation, and all else as it ran, both passes agree; so it is the cause. Suspected: it differed, or it is
+# known to do this, and nobody could put it back. That is a place to look, and no reason to merge a repair.
+# </details>
+#
 # **Not shown**: devices and streams, several processes, compiled segments, `determinism_check="none"`.
 #
 # ## References

@@ -48,6 +48,7 @@ class Exercise:
 
     def __init__(self, name: str, check: Callable[..., str], hints: Sequence[str]):
         self.name, self._check, self.hints = name, check, tuple(hints)
+        self.module = getattr(check, "func", check).__module__  # of a partial: its function's
 
     def judge(self, *answer) -> Verdict:
         parts = [part for part in answer for part in _parts(part)]
@@ -69,7 +70,7 @@ class Exercise:
         print(verdict)
         if verdict.status == RIGHT:
             for told in observers:
-                told(self._check.__module__, self.name)
+                told(self.module, self.name)
 
 
 class Exercises:

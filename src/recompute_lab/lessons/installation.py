@@ -11,12 +11,14 @@ from importlib import metadata
 # The oldest versions that will do: the same as in pyproject.toml.
 PYTHON = (3, 11)
 NEEDED = {
+    "fsrs": (6,),
     "ipython": (8, 18),
     "ipywidgets": (8, 1),
     "jupyterlab": (4, 2),
     "matplotlib": (3, 8),
     "numpy": (1, 26),
     "pillow": (10,),
+    "platformdirs": (4,),
     "scikit-learn": (1, 4),
     "scipy": (1, 11),
     "torch": (2, 6),

@@ -18,18 +18,21 @@ def catalogue() -> dict[str, list[str]]:
     """The exercises of each lesson, by its number; read from the lessons' source, since importing them takes long."""
     found: dict[str, list[str]] = {}
     for path in sorted(Path(__file__).parent.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        lesson = re.match(r"Lesson (\d\d)\b", ast.get_docstring(tree) or "")
-        if lesson:
+        tree, package = (ast.parse(file.read_text(encoding="utf-8")) for file in (path, path.parent / "__init__.py"))
+        told = (re.match(r"Lesson (\d\d)\b", ast.get_docstring(text) or "") for text in (tree, package))
+        if lesson := next(filter(None, told), None):
             found.setdefault(lesson[1], []).extend(_exercises(tree))
     return {lesson: names for lesson, names in sorted(found.items()) if names}
 
 
 def _exercises(tree: ast.Module) -> Iterator[str]:
-    """What is decorated with `check.add(...)`, or given to it as in `check.add(...)(function)`."""
+    """What is decorated with `check.add(...)`, or given to it as in `check.add(...)(function)`; a `Drill` has two."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and any(map(_adds, node.decorator_list)):
             yield node.name
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "Drill":
+            name = next(given.value.value for given in node.value.keywords if given.arg == "name")
+            yield from (f"say_{name}", f"mend_{name}")
         elif isinstance(node, ast.Expr | ast.Assign) and isinstance(node.value, ast.Call) and _adds(node.value.func):
             (given,) = node.value.args
             yield given.attr if isinstance(given, ast.Attribute) else given.id

@@ -322,10 +322,14 @@ def session_journal() -> Journal:
 
 
 def lesson_of(module: str) -> str:
-    """The number of a module's lesson, which its docstring begins with ("Lesson 04: ..."); else the module's name."""
-    told = getattr(sys.modules.get(module), "__doc__", None) or ""
-    found = re.match(r"Lesson (\d\d)\b", told)
-    return found[1] if found else module.rpartition(".")[2]
+    """The number of a module's lesson; else the module's name.
+
+    Its docstring begins with it ("Lesson 04: ..."), or that of the package that it is in.
+    """
+    for name in (module, module.rpartition(".")[0]):
+        if found := re.match(r"Lesson (\d\d)\b", getattr(sys.modules.get(name), "__doc__", None) or ""):
+            return found[1]
+    return module.rpartition(".")[2]
 
 
 def note_passed(module: str, exercise: str, clock: Callable[[], datetime] = utc_now) -> None:
