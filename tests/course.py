@@ -104,6 +104,8 @@ def section(path: Path, fragment: str) -> str | None:
     return None
 
 
+# "**1.**", "**1. In the code.**", "**Exercise 1.**", "**Stage 1: naive.**"; in the drills a heading, "### 1 · Title".
+EXERCISE = re.compile(r"(?:\*\*(?:Exercise |Stage )?|^### (?=\d+ · ))(\d+)(?:\.\*\*|: |\. | · )", re.MULTILINE)
 TERM = re.compile(r"(?<![\w*])(\*\*|\*)(?=\S)([^*]+?)(?<=\S)\1(?![\w*])")
 
 

@@ -90,13 +90,11 @@ REFERENCE = re.compile(
     rf"(?P<lesson>\b[Ll]essons?\s+(?P<l>\d\d)\b)?'?s?,?\s*(?P<what>\b[Ss]ections?|\b[Ee]xercises?)\s+{NUMBERS}"
 )
 LESSON = re.compile(r"\b[Ll]essons?\s+(\d+)((?:(?:,\s| and | or | to |, and |–)\d\d)*)")
-CITED = re.compile(r"\d{4}: section \d|, section \"|section \*")  # of a book or a paper, not of a lesson
+CITED = re.compile(r"\d{4}[:,] section \d|, section \"|section \*")  # of a book or a paper, not of a lesson
 NUMBERED = {
     course.number(source): {
         "section": {int(n) for n in re.findall(r"^## (\d+) · ", course.whole(source), re.MULTILINE)},
-        "exercise": {
-            int(n) for n in re.findall(r"\*\*(?:Exercise |Stage )?(\d+)(?:\.\*\*|: |\. )", course.whole(source))
-        },
+        "exercise": {int(n) for n in course.EXERCISE.findall(course.whole(source))},
     }
     for source in course.LESSONS
 }
