@@ -60,6 +60,8 @@ def test_the_section_that_an_entry_links_to_has_the_term(term):
     for name, target in links(term):
         file, _, fragment = target.partition("#")
         path = course.NOTEBOOKS / file
+        if not path.exists() and file in course.COMING:
+            continue
         assert path.is_file(), f"{file} does not exist"
         text = course.section(path, fragment)
         assert text is not None, f"{file} has no heading with the id {fragment}"

@@ -41,6 +41,8 @@ def problem(path: Path, target: str) -> str | None:
     aim = (path.parent / file).resolve() if file else path
     if not aim.is_relative_to(course.HOUSE):
         return f"{target} leads out of the repository"
+    if not aim.exists() and aim.name in course.COMING:
+        return None
     if not aim.is_file():
         return f"{target}: there is no such file"
     if not fragment:
