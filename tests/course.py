@@ -17,6 +17,7 @@ NOTEBOOKS = build.ROOT
 LESSONS = build.sources()
 TEXTS = [HOUSE / "README.md", *sorted(NOTEBOOKS.glob("*.md"))]
 
+
 FENCE = re.compile(r"^(```+|~~~+).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*$", re.MULTILINE)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
@@ -104,6 +105,8 @@ def section(path: Path, fragment: str) -> str | None:
     return None
 
 
+# "**1.**", "**1. In the code.**", "**Exercise 1.**", "**Stage 1: naive.**"; in the drills a heading, "### 1 · Title".
+EXERCISE = re.compile(r"(?:\*\*(?:Exercise |Stage )?|^### (?=\d+ · ))(\d+)(?:\.\*\*|: |\. | · )", re.MULTILINE)
 TERM = re.compile(r"(?<![\w*])(\*\*|\*)(?=\S)([^*]+?)(?<=\S)\1(?![\w*])")
 
 

@@ -15,7 +15,6 @@ ELSEWHERE = {
     "off by 0.5": "off by",  # an example with a number
     "the switch": "switch",
     "flips": "flip",
-    **dict.fromkeys(("screen", "onsite", "staff"), "level"),  # said there
 }
 
 

@@ -1,7 +1,6 @@
 """Lesson 06: the project's sites are what the lesson says, its repairs keep every bit."""
 
 import math
-import re
 
 import pytest
 import torch

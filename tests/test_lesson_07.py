@@ -11,6 +11,7 @@ from recompute_lab.instruments.determinism import switched
 from recompute_lab.instruments.nondeterminism import StagedRace, atomics_differ
 from recompute_lab.lessons import evaluation_exercises as exercises
 from recompute_lab.lessons import evaluations as lesson
+from recompute_lab.lessons.exercise import WRONG
 from recompute_lab.specimens import evaluations, unknown_evaluations
 from recompute_lab.specimens.digit_scorer import DigitScorer, held_out, scorer
 from recompute_lab.specimens.unknown_evaluations import Queued

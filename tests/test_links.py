@@ -18,6 +18,7 @@ HOSTS = {
     "github.com",
     "huggingface.co",
     "jupyterlab.readthedocs.io",
+    "mybinder.org",
     "pytorch.org",
     "www.w3.org",
 }
@@ -95,9 +96,7 @@ CITED = re.compile(r"\d{4}[:,] section \d|, section \"|section \*")  # of a book
 NUMBERED = {
     course.number(source): {
         "section": {int(n) for n in re.findall(r"^## (\d+) · ", course.whole(source), re.MULTILINE)},
-        "exercise": {
-            int(n) for n in re.findall(r"\*\*(?:Exercise |Stage )?(\d+)(?:\.\*\*|: |\. )", course.whole(source))
-        },
+        "exercise": {int(n) for n in course.EXERCISE.findall(course.whole(source))},
     }
     for source in course.LESSONS
 }
@@ -128,7 +127,7 @@ def wrong_references(text: str, own: str | None) -> list[str]:
 
 
 def about(text: str) -> Iterator[tuple[str, str | None]]:
-    """A text in parts, each with the lesson that it is about: a table's row is about the lesson that it links to first."""
+    """A text in parts, each with the lesson that it is about: a table's row, the one that it links to first."""
     chapter, prose = None, []
     for line in course.plain(text).splitlines():
         if line.startswith("#"):

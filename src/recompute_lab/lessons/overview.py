@@ -30,7 +30,7 @@ def _exercises(tree: ast.Module) -> Iterator[str]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and any(map(_adds, node.decorator_list)):
             yield node.name
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "Drill":
+        elif isinstance(node, ast.Assign) and ast.unparse(node).startswith("DRILL = Drill("):
             name = next(given.value.value for given in node.value.keywords if given.arg == "name")
             yield from (f"say_{name}", f"mend_{name}")
         elif isinstance(node, ast.Expr | ast.Assign) and isinstance(node.value, ast.Call) and _adds(node.value.func):

@@ -8,9 +8,9 @@ from datetime import timedelta
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from recompute_lab.views.style import BLUE, GREY, INK, SKY, VERMILLION, figure, styled
+from recompute_lab.views.style import BLUE, GREY, INK, PURPLE, VERMILLION, figure, styled
 
-_LOOKS = ((BLUE, "o"), (VERMILLION, "s"), (SKY, "^"), (GREY, "D"), (INK, "v"))
+_LOOKS = ((BLUE, "o"), (VERMILLION, "s"), (PURPLE, "^"), (GREY, "D"), (INK, "v"))
 _TICKS = {
     1: "1 minute",
     10: "10 minutes",
