@@ -13,15 +13,9 @@ TEACHING = [source for source in course.LESSONS if course.number(source) <= "08"
 VERBS = set(
     "answer build check choose derive explain find grade judge make name predict prove read repair replace run say "
     "search tell triage turn use write work diagnose spot come give count compare rate recall plan tackle defend "
-<<<<<<< HEAD
     "decide solve state put hold rehearse show practise debug argue fix".split()
 )
-EXERCISE = re.compile(r"\*\*(?:Exercise |Stage )?(\d+)(?:\.\*\*|: |\. )")
 DRILL = re.compile(r"### (\d+) · .*\*\*\(a\)\*\*.*\*\*\(b\)\*\*", re.DOTALL)
-=======
-    "decide solve state put rehearse show practise debug argue fix hold".split()
-)
->>>>>>> access
 SUMMARY = re.compile(r"<summary>(.*?)</summary>", re.DOTALL)
 EARLIER = re.compile(r"From lesson (\d\d)\b")
 
@@ -94,12 +88,8 @@ def test_exercises_are_numbered_without_holes_and_each_has_its_check(source):
     numbers, due, open_since = [], 0, None
     for cell in course.cells(source):
         if cell.cell_type == "markdown":
-<<<<<<< HEAD
             drill = DRILL.match(cell.source)
-            found = [int(drill[1])] if drill else [int(n) for n in EXERCISE.findall(cell.source)]
-=======
-            found = [int(n) for n in course.EXERCISE.findall(cell.source)]
->>>>>>> access
+            found = [int(drill[1])] if drill else [int(n) for n in course.EXERCISE.findall(cell.source)]
             if found:
                 assert due <= 0, f"exercise {open_since} has no cell to solve it in"
                 numbers += found
