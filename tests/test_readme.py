@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import checks
+import nbformat
 import pytest
 import torch
 from torch import nn
@@ -83,6 +85,19 @@ def test_the_lines_on_evaluations_tell_whether_one_agrees_with_itself(capsys):
     for evaluation, told in ((evaluate, "AGREES"), (drawing, "proven: generator generator")):
         exec(TWICE, {"evaluate": evaluation, "model": model, "batches": batches})
         assert told in capsys.readouterr().out
+
+
+MEASURED = README.partition("## What is measured here")[2].partition("## How it is built")[0]
+
+
+@pytest.mark.parametrize("line", re.findall(r"^- (.*(?:\n  .*)*)", MEASURED, re.MULTILINE), ids=lambda line: line[:30])
+def test_what_is_measured_here_was_printed_by_the_lesson_named(line):
+    (lesson,) = re.findall(r"\((\d\d)\)", line)
+    (path,) = (ROOT / "notebooks").glob(f"{lesson}_*.ipynb")
+    compared = [cell for cell in nbformat.read(path, as_version=4).cells if not checks.is_ignored(cell)]
+    printed = set(re.findall(r"\d+(?:\.\d+)?", "\n".join(map(checks.text_of, compared))))
+    claimed = set(re.findall(r"\d+(?:\.\d+)?", re.sub(r"\(\d\d\)|1 − √\(1 − m\)", "", line)))
+    assert claimed <= printed, f"lesson {lesson} prints no {', '.join(sorted(claimed - printed))}"
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\((?!http)([^)#]+)\)", README))
