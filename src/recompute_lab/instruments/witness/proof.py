@@ -27,7 +27,7 @@ from recompute_lab.instruments.witness.locate import first_writes
 from recompute_lab.instruments.witness.reentrant import nodes_behind, uses
 from recompute_lab.instruments.witness.trace import Trace, Tracer
 
-_SECONDS = 10.0  # for one proof; a step of the user's is waiting
+SECONDS = 10.0  # for one proof; a step of the user's is waiting
 _REPEATS = 3  # runs from one state, to see whether they agree
 _CODE = slice(0, 2)  # of a log entry: operator and results; not the line
 
@@ -172,7 +172,7 @@ class Laboratory:
         recomputation: Snapshot,
         surroundings: Callable,
         reference: Signature,
-        seconds: float = _SECONDS,
+        seconds: float = SECONDS,
         most_bytes: float = math.inf,
         context: contextvars.Context | None = None,
     ):

@@ -24,6 +24,7 @@ from recompute_lab.instruments.witness import conclude, reentrant, words
 from recompute_lab.instruments.witness.casts import CastCounter, autocast_is_on
 from recompute_lab.instruments.witness.locate import begins
 from recompute_lab.instruments.witness.proof import (
+    SECONDS,
     Laboratory,
     Output,
     Proof,
@@ -167,7 +168,7 @@ class Witness:
     def _laboratory(self, call: Call) -> Laboratory:
         return Laboratory(
             call.segment, call.args, call.kwargs, call.before, call.found, call.surroundings,
-            Signature.of(call.forward, call.outputs, call.number_saved), seconds=max(2.0, 40 * call.seconds),
+            Signature.of(call.forward, call.outputs, call.number_saved), seconds=max(SECONDS, 40 * call.seconds),
             most_bytes=self._most_bytes, context=call.context,
         )  # fmt: skip
 
