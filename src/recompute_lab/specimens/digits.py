@@ -6,7 +6,6 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy
 import torch
 
 
@@ -25,6 +24,8 @@ def _table() -> tuple[torch.Tensor, torch.Tensor]:
     package = find_spec("sklearn")  # found, not imported: that takes as long as many a lesson's longest cell
     file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz" if package else Path()
     if file.is_file():
+        import numpy
+
         table = torch.as_tensor(numpy.loadtxt(file, delimiter=",", dtype=numpy.int64))
         return table[:, :-1].float(), table[:, -1].contiguous()
     from sklearn.datasets import load_digits  # the file's place is not promised; this function is
