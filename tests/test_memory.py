@@ -222,6 +222,12 @@ def test_seconds_takes_turns_and_puts_the_threads_back():
     assert torch.get_num_threads() == threads
 
 
+def test_seconds_can_take_the_fastest_run():
+    columns = []
+    (time,) = seconds(lambda: None, rounds=3, of=lambda column: columns.append(column) or min(column))
+    assert len(columns[0]) == 3 and time == min(columns[0])  # the run that warms up is not among them
+
+
 @pytest.mark.parametrize("times", [None, {1: 1.4, 4: 1.5}])
 @pytest.mark.parametrize("log", [False, True])
 def test_the_figure_shows_every_number_of_segments(times, log, x):

@@ -96,3 +96,8 @@ def test_other_bad_input_is_refused():
             dies_within(0.1, *wrong)
     with pytest.raises(ValueError, match="at least one trial"):
         binomial_interval(0, 0)
+    for hits in (-1, 4):
+        with pytest.raises(ValueError, match="between 0 and 3 hits"):
+            binomial_interval(hits, 3)
+    with pytest.raises(ValueError, match="a confidence lies between 0 and 1"):
+        binomial_interval(1, 3, 95)

@@ -125,3 +125,13 @@ def test_the_digits():
     assert (patches.min(), patches.max()) == (0, 1)
     image = torch.as_tensor(load_digits().images[7], dtype=torch.float32) / 16
     assert torch.equal(patches[7, 6], image[2:4, 4:6].reshape(-1))  # second row of patches, third from the left
+
+
+def test_the_digits_are_the_same_where_their_file_is_not_found(monkeypatch):
+    pytest.importorskip("sklearn")
+    from recompute_lab.specimens import digits
+
+    found = digits.digit_images.__wrapped__()
+    monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    loaded = digits.digit_images.__wrapped__()
+    assert all(torch.equal(*pair) and pair[0].dtype == pair[1].dtype for pair in zip(found, loaded, strict=True))

@@ -226,9 +226,9 @@ for width in (16, 256):
     def step(stage, layers=layers, rows=rows):
         return lambda: stage(layers, rows).sum().backward()
 
-    # the fastest of 60 runs each, in microseconds: other work on the machine only ever adds
-    runs = [seconds(*map(step, streams.STAGES), rounds=1) for _ in range(60)]
-    naive, one, every = (1e6 * min(times) for times in zip(*runs, strict=True))
+    # the fastest of 40 runs each, in microseconds: other work on the machine only ever adds
+    fastest = seconds(*map(step, streams.STAGES), rounds=40, of=min)
+    naive, one, every = (1e6 * time for time in fastest)
     print(f"width {width}: a naive step takes {naive:,.0f} µs;", end=" ")
     print(f"torch's stream {one - naive:+,.0f} µs, every stream {every - naive:+,.0f} µs")
 

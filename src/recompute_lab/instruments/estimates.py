@@ -64,11 +64,11 @@ def paired_difference(first: Sequence[float], second: Sequence[float], confidenc
     The pairs share what has nothing to do with the question (a seed: data, weights, order), which then cancels. Raises
     ValueError for fewer than two pairs, and where the lengths differ.
     """
-    from scipy.stats import t  # takes as long to import as all the rest; few callers need it
+    from scipy.special import stdtrit  # Student's t quantiles, without all of scipy.stats
 
     differences = [a - b for a, b in zip(first, second, strict=True)]
     if len(differences) < 2:
         raise ValueError("an interval needs at least two pairs")
-    half = float(t.ppf((1 + confidence) / 2, len(differences) - 1)) * stdev(differences) / math.sqrt(len(differences))
+    half = float(stdtrit(len(differences) - 1, (1 + confidence) / 2)) * stdev(differences) / math.sqrt(len(differences))
     middle = mean(differences)
     return Interval(middle, middle - half, middle + half)

@@ -38,14 +38,21 @@ def binomial_interval(hits: int, trials: int, confidence: float = 0.95) -> tuple
     """An interval for a probability of which `hits` in `trials` were seen; it covers at least as often as it says.
 
     Source: C. J. Clopper and E. S. Pearson, "The use of confidence or fiducial limits illustrated in the case of the
-    binomial", Biometrika 26, 1934. Raises ValueError where nothing was tried.
+    binomial", Biometrika 26, 1934. Raises ValueError where nothing was tried, and where
+    `hits` or `confidence` is out of range.
     """
-    from scipy.stats import binomtest  # takes as long to import as all the rest; few callers need it
+    from scipy.special import betaincinv  # the beta distribution's quantiles, without all of scipy.stats
 
     if trials < 1:
         raise ValueError("an interval needs at least one trial")
-    interval = binomtest(hits, trials).proportion_ci(confidence, method="exact")
-    return float(interval.low), float(interval.high)
+    if not 0 <= hits <= trials:
+        raise ValueError(f"{trials} trials have between 0 and {trials} hits; got {hits}")
+    if not 0 <= confidence <= 1:
+        raise ValueError(f"a confidence lies between 0 and 1; got {confidence}")
+    missed = (1 - confidence) / 2
+    low = betaincinv(hits, trials - hits + 1, missed) if hits > 0 else 0
+    high = betaincinv(hits + 1, trials - hits, 1 - missed) if hits < trials else 1
+    return float(low), float(high)
 
 
 def _count(name: str, number: float) -> None:

@@ -1,16 +1,20 @@
-"""What a step costs in time: medians of runs that take turns."""
+"""What a step costs in time: of runs that take turns, the median or the fastest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 from time import perf_counter
 
 import torch
 
 
-def seconds(*steps: Callable[[], object], rounds: int = 5) -> list[float]:
-    """The median time of each step, on one thread of the CPU, after one run that is not counted.
+def seconds(
+    *steps: Callable[[], object], rounds: int = 5, of: Callable[[Sequence[float]], float] = median
+) -> list[float]:
+    """The time of each step, on one thread of the CPU: the median of its runs, after one run that is not counted.
+
+    `of=min` is the fastest instead: other work on the machine only ever adds.
 
     The steps take turns, so that a slow moment of the machine hits all of them. What they do to
     their state stays done. For work on a GPU, let the step wait for it (`torch.cuda.synchronize`).
@@ -21,7 +25,7 @@ def seconds(*steps: Callable[[], object], rounds: int = 5) -> list[float]:
         times = [[_time(step) for step in steps] for _ in range(rounds + 1)][1:]
     finally:
         torch.set_num_threads(threads)
-    return [median(column) for column in zip(*times, strict=True)]
+    return [of(column) for column in zip(*times, strict=True)]
 
 
 def _time(step: Callable[[], object]) -> float:

@@ -8,6 +8,8 @@ import re
 import sys
 from importlib import metadata
 
+from recompute_lab.specimens.digits import digit_images
+
 # The oldest versions that will do: the same as in pyproject.toml.
 PYTHON = (3, 11)
 NEEDED = {
@@ -24,7 +26,7 @@ NEEDED = {
     "torch": (2, 6),
     "traitlets": (5, 9),
 }
-_IMPORTED_AS = {"ipython": "IPython", "pillow": "PIL", "scikit-learn": "sklearn"}
+_IMPORTED_AS = {"ipython": "IPython", "pillow": "PIL"}
 
 
 def problems() -> list[str]:
@@ -35,7 +37,9 @@ def problems() -> list[str]:
     for name, oldest in NEEDED.items():
         try:
             version = metadata.version(name)
-            if name != "jupyterlab":  # takes seconds, and whoever sees a notebook has one
+            if name == "scikit-learn":  # takes long to import, and all that the lessons want of it are the digits
+                digit_images()
+            elif name != "jupyterlab":  # takes seconds, and whoever sees a notebook has one
                 importlib.import_module(_IMPORTED_AS.get(name, name))
         except metadata.PackageNotFoundError:
             found.append(f"{name} is not installed in this notebook's Python. {_ADVICE}")

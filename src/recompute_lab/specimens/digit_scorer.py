@@ -35,9 +35,9 @@ class DigitScorer(nn.Module):
         """[n, 16, 4] -> [n, width]."""
         made, digits = [], []
         for place in range(16):
-            inked = patches[:, place].amax(1) > 0
+            inked = (patches[:, place].amax(1) > 0).nonzero().flatten()
             made.append(torch.relu(patches[inked, place] @ self.weight[place] + self.bias[place]))
-            digits.append(inked.nonzero().flatten())
+            digits.append(inked)
         total = patches.new_zeros(len(patches), self.weight.shape[2])
         return total.index_put((torch.cat(digits),), torch.cat(made), accumulate=True)
 

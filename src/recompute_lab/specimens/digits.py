@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 
@@ -13,11 +15,23 @@ def digit_images() -> tuple[torch.Tensor, torch.Tensor]:
 
     Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998, as in sklearn.datasets.
     """
-    from sklearn.datasets import load_digits
+    pixels, labels = _table()
+    return pixels.view(-1, 1, 8, 8) / 16, labels
+
+
+def _table() -> tuple[torch.Tensor, torch.Tensor]:
+    """Pixels, [1797, 64], float32 in 0 to 16, and labels, [1797], int64."""
+    package = find_spec("sklearn")  # found, not imported: that takes as long as many a lesson's longest cell
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz" if package else Path()
+    if file.is_file():
+        import numpy
+
+        table = torch.as_tensor(numpy.loadtxt(file, delimiter=",", dtype=numpy.int64))
+        return table[:, :-1].float(), table[:, -1].contiguous()
+    from sklearn.datasets import load_digits  # the file's place is not promised; this function is
 
     digits = load_digits()
-    images = torch.as_tensor(digits.images, dtype=torch.float32) / 16
-    return images[:, None].contiguous(), torch.as_tensor(digits.target)
+    return torch.as_tensor(digits.data, dtype=torch.float32), torch.as_tensor(digits.target)
 
 
 @cache

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import CheckpointError
 
 from recompute_lab.specimens.digits import digit_sequences
-from recompute_lab.specimens.norm_cap import GuardedNormCap, cap_scale, ratios
+from recompute_lab.specimens.norm_cap import GuardedNormCap, ratios
 from recompute_lab.specimens.threads import threads
 from recompute_lab.specimens.trunk import DigitClassifier, Trunk, exact
 
@@ -104,7 +104,7 @@ class DigitRun:
                 self.optimizer.step()
         finally:
             self._threads = None
-            if self._seen:  # the first entry is the forward's; a recomputation adds a second
+            if self._seen:
                 self.history.append(Step(len(self.history), *self._seen[0], value, gradient))
         return value
 
@@ -157,7 +157,9 @@ class DigitRun:
             return self.noise(tensor)
 
     def _count(self, cap: nn.Module, arguments: tuple) -> None:
-        update, stream = arguments
-        capped, near = (int((cap_scale(update, stream, cap.limit * f) < 1).sum()) for f in (1.0, 0.9))
-        of_the_cap = ratios(update, stream) / cap.limit
+        if self._seen:  # the forward's count is the one that is kept; this is a recomputation
+            return
+        lengths = ratios(*arguments)
+        capped, near = (int((cap.limit * f / lengths < 1).sum()) for f in (1.0, 0.9))  # as `cap_scale` divides
+        of_the_cap = lengths / cap.limit
         self._seen.append((capped, near, float(of_the_cap.mean()), float(of_the_cap.max())))

@@ -15,6 +15,7 @@ import textwrap
 
 from IPython.display import Image, display
 from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 INK, GREY, PALE = "#1a1a1a", "#767676", "#d9d9d9"
@@ -51,8 +52,12 @@ def figure(width: float = 8.0, height: float = 3.0, **subplots) -> tuple[Figure,
 @styled
 def png(made: Figure, dpi: int = 90) -> bytes:
     """The figure as a PNG, without the metadata that would differ from machine to machine."""
-    buffer = io.BytesIO()
-    made.savefig(buffer, format="png", dpi=dpi * _SCALE, metadata={"Software": None})
+    buffer, own = io.BytesIO(), made.dpi
+    made.dpi = dpi * _SCALE
+    try:  # not `savefig`, which draws the figure twice: once for the layout, and once for the picture
+        FigureCanvasAgg(made).print_png(buffer, metadata={"Software": None})
+    finally:
+        made.dpi = own
     return buffer.getvalue()
 
 
