@@ -185,12 +185,14 @@ def execute(notebook: NotebookNode, folder: Path, timeout: float) -> NotebookNod
     with tempfile.TemporaryDirectory() as scratch:
         path, log = Path(scratch, "notebook.ipynb"), Path(scratch, "log")
         nbformat.write(notebook, path)
-        # The environment is the user's as it is. Thread counts in particular are
-        # not set: an output that depends on them must not be stored, and a fixed
-        # count would only hide it until somebody else runs the lesson.
+        # The environment is the user's as it is, but that nobody's own progress
+        # is stored, or written. Thread counts in particular are not set: an
+        # output that depends on them must not be stored, and a fixed count would
+        # only hide it until somebody else runs the lesson.
         with log.open("w") as out:  # not a pipe, which a surviving kernel would keep open
             child = subprocess.Popen(
                 [sys.executable, __file__, "--execute", str(path), str(folder)],
+                env=os.environ | {"FORWARD_TWICE_PROGRESS": "off"},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -70,6 +70,9 @@ def test_lines_of_version_0_are_read():
         b'{"v": 1, "kind": "card", "card": "x", "grade": "Good", "at": "2026-03-01T12:00:00+00:00", "said": null}',
         b'{"kind": "card", "card": "x", "grade": 5, "at": 1e9}',
         b'{"kind": "card", "card": "x", "grade": 1, "at": 1e99}',
+        b'{"v": 1, "kind": "check", "lesson": "04", "exercise": "naive", "at": "0001-01-01T00:00:00+00:00"}',
+        b'{"v": 1, "kind": "card", "card": "x", "grade": "Easy", "at": "9999-12-31T23:59:59+00:00"}',
+        b'{"v": 1, "kind": "card", "card": "x", "grade": "Good", "at": "2026-03-01T12:00:00+00:00", "said": NaN}',
         b"[" * 100_000,
     ],
 )
@@ -105,6 +108,23 @@ def test_events_are_there_for_the_next_session_and_by_time(path):
     Journal(path).append(PASSED)
     assert Journal(path).events() == [PASSED, GRADED]
     assert Journal(path).notes() == []
+
+
+def test_a_file_of_another_system_is_read(path):
+    Journal(path).append(PASSED, GRADED)
+    whole = path.read_bytes()
+    for given in (b"\xef\xbb\xbf" + whole, whole.replace(b"\n", b"\r\n"), b"\n\n" + whole + b" \n"):
+        path.write_bytes(given)
+        assert Journal(path).events() == [PASSED, GRADED] and Journal(path).notes() == []
+
+
+def test_zeros_that_a_power_failure_leaves_cost_no_other_line(path):
+    Journal(path).append(PASSED)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"\0" * 4096 + line_of(GRADED) + b"\n" + b"\0" * 10)
+    later = Passed("05", "after", NOON + timedelta(hours=2))
+    Journal(path).append(later)
+    assert Journal(path).events() == [PASSED, GRADED, later] and Journal(path).notes() == []
 
 
 def test_no_file_and_no_path_are_no_trouble(path):
@@ -150,6 +170,15 @@ def test_a_folder_in_the_files_place(tmp_path):
     journal = Journal(tmp_path)
     journal.append(PASSED)
     assert journal.events() == [PASSED] and len(journal.notes()) == 1
+
+
+def test_what_could_not_be_read_is_said_as_long_as_it_cannot(path):
+    path.mkdir(parents=True)
+    journal = Journal(path)
+    assert journal.events() == [] and "cannot be read (Is a directory)" in journal.notes()[0]
+    path.rmdir()
+    Journal(path).append(PASSED)
+    assert journal.events() == [PASSED] and journal.notes() == []
 
 
 def test_a_full_disk_is_no_lost_event():
@@ -223,6 +252,54 @@ def test_export_never_overwrites(path, tmp_path):
     assert Journal(copy).events() == [PASSED, GRADED]
     with pytest.raises(FileExistsError, match=r"copy.jsonl is there already: choose another name"):
         journal.export(copy)
+
+
+def test_a_copy_that_does_not_fit_is_none_and_says_which_file(path, tmp_path):
+    resource = pytest.importorskip("resource", reason="no limits here")
+    journal, copy, limit = Journal(path), tmp_path / "copy.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
+    journal.append(*(Passed("04", str(n), NOON) for n in range(100)))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+    try:
+        with pytest.raises(OSError, match="copy.jsonl"):
+            journal.export(copy)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert not copy.exists() and journal.export(copy) == 100
+
+
+def test_onto_itself_nothing_changes(path):
+    journal = Journal(path)
+    journal.append(PASSED, GRADED)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        journal.export(path)
+    assert journal.merge(path) == 0 and path.read_bytes() == before
+
+
+KILLED = """
+import os, sys
+from datetime import UTC, datetime
+from recompute_lab.lessons.progress import Journal, Passed
+
+where, length, write = sys.argv[2], int(sys.argv[3]), os.write
+die = lambda *_: os.kill(os.getpid(), 9)
+if where == "write":
+    os.write = lambda file, text: (write(file, text[:length]), die())
+else:
+    os.fsync = die
+Journal(sys.argv[1]).append(Passed("04", "killed", datetime(2026, 3, 1, 13, tzinfo=UTC)))
+"""
+
+
+@pytest.mark.parametrize(("where", "length"), [("write", 0), ("write", 1), ("write", 60), ("fsync", 0)])
+def test_killed_in_the_middle_of_a_write_and_before_it_is_on_the_disk(path, where, length):
+    Journal(path).append(PASSED)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(path), where, str(length)])
+    assert killed.returncode == -signal.SIGKILL
+    later = Passed("05", "after", NOON + timedelta(hours=2))
+    Journal(path).append(later)
+    names = [event.exercise for event in Journal(path).events()]
+    assert names == (["naive", "killed", "after"] if where == "fsync" else ["naive", "after"])
 
 
 def test_merging_adds_what_is_missing_and_nothing_twice(path, tmp_path):

@@ -141,7 +141,17 @@ def test_nothing_changed_nothing_done(notebooks):
 
 
 @pytest.mark.parametrize(
-    "half", [b'{"cells": [{"cell_ty', b"", b"[]", b"\xff\xfe", b'{"cells": null}', b'{"cells": [1]}']
+    "half",
+    [
+        b'{"cells": [{"cell_ty',
+        b"",
+        b"[]",
+        b"\xff\xfe",
+        b'{"cells": null}',
+        b'{"cells": [1]}',
+        '{"cells": []}'.encode("utf-16"),
+        b"<<<<<<< HEAD\n{}\n=======\n{}\n>>>>>>> theirs\n",
+    ],
 )
 def test_a_half_written_notebook_is_copied_too(notebooks, half):
     before = everything(notebooks)
@@ -193,6 +203,74 @@ def test_only_the_named_lesson_is_reset(notebooks):
     assert (notebooks / NAME).read_bytes() == mine
     with pytest.raises(ValueError, match="no lesson's name begins with '03'"):
         run(notebooks, only="03")
+
+
+def test_a_number_is_a_lessons(notebooks):
+    for name in ("09_nine", "10_ten"):
+        (notebooks / "source" / f"{name}.py").write_text(LESSON)
+    for only, names in {"1": ["01_small"], "9": ["09_nine"], "10": ["10_ten"], "09_n": ["09_nine"]}.items():
+        assert [one.source.stem for one in reset.lessons(notebooks, only)] == [name for name in names for _ in "12"]
+    assert reset.lessons(notebooks, "0") == reset.lessons(notebooks, "xx") == []
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_is_left_alone(checkout, tmp_path):
+    before = everything(checkout)
+    mine, elsewhere = edit(checkout / NAME, solve), tmp_path / "elsewhere.ipynb"
+    (checkout / NAME).rename(elsewhere)
+    (checkout / NAME).symlink_to(elsewhere)
+    run(checkout)
+    after = everything(checkout)
+    assert after.pop(f"my/{FOLDER}/{NAME}") == mine == elsewhere.read_bytes()
+    assert after == before and not (checkout / NAME).is_symlink()
+
+
+def test_a_folder_in_its_place_is_left_alone(notebooks):
+    (notebooks / NAME).unlink()
+    (notebooks / NAME).mkdir()
+    (line, well), (_, other) = reset.reset(notebooks, now=NOW, build=write)
+    assert not well and other and line.startswith(f"{NAME}: NOT reset: ") and "directory" in line
+    assert (notebooks / NAME).is_dir()
+
+
+def test_a_file_that_cannot_be_written_whole_leaves_no_half(notebooks, monkeypatch):
+    mine = edit(notebooks / NAME, solve)
+    monkeypatch.setattr(reset.os, "replace", lambda *_: (_ for _ in ()).throw(OSError("no room")))
+    with pytest.raises(OSError, match="no room"):
+        reset.put(notebooks / NAME, b"fresh")
+    assert (notebooks / NAME).read_bytes() == mine and not list(notebooks.glob(".*.new"))
+
+
+@pytest.mark.parametrize("state", ["staged", "merging", "detached", "shallow", "renamed"])
+def test_whatever_git_is_in_the_middle_of(checkout, tmp_path, state):
+    """The lesson comes back from the last commit, the copy is the learner's, and the index is left alone."""
+    before = everything(checkout)
+    if state == "merging":
+        git(checkout, "checkout", "-qb", "theirs")
+        edit(checkout / NAME, solve)
+        git(checkout, "commit", "-qam", "theirs")
+        git(checkout, "checkout", "-q", "-")
+        edit(checkout / NAME, add)
+        git(checkout, "commit", "-qam", "ours")
+        subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e@x", "merge", "theirs"], cwd=checkout)
+        mine = (checkout / NAME).read_bytes()
+    else:
+        if state == "detached":
+            git(checkout, "checkout", "-q", "--detach")
+        if state == "shallow":
+            git(tmp_path, "clone", "-q", "--depth", "1", f"file://{checkout.parent}", "shallow")
+            shutil.copytree(checkout / "my", tmp_path / "shallow" / "notebooks" / "my")
+            (tmp_path / "shallow" / "notebooks" / "Untitled.ipynb").write_text("{}")
+            checkout = tmp_path / "shallow" / "notebooks"
+        mine = edit(checkout / NAME, solve)
+        if state == "staged":
+            git(checkout, "add", NAME)
+        if state == "renamed":
+            (checkout / NAME).rename(checkout / "mine.ipynb")
+    index = git(checkout, "ls-files", "--stage")
+    run(checkout)
+    after = everything(checkout)
+    assert after.pop("mine.ipynb" if state == "renamed" else f"my/{FOLDER}/{NAME}") == mine
+    assert after == before and git(checkout, "ls-files", "--stage") == index
 
 
 def test_where_no_copy_can_be_kept_nothing_is_put_back(notebooks):

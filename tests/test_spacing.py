@@ -66,6 +66,13 @@ def test_due_ones_come_first_then_unseen_ones_then_the_others(tmp_path):
     assert much_later[:4] == ["early-stop", "lost-mask", "seed-once", "streams"]
 
 
+def test_a_grading_of_a_clock_that_was_wrong_keeps_no_card_away():
+    wrong, right = Graded("streams", "Easy", NOON + 40_000 * DAY), Graded("streams", "Good", NOON)
+    assert due_times([wrong], NOON) == {} and due_times([wrong, right], NOON) == due_times([right])
+    soon = Graded("streams", "Good", NOON + timedelta(hours=20))  # a merged journal, and two clocks
+    assert due_times([soon], NOON) == due_times([soon]) != {}
+
+
 @pytest.mark.parametrize(
     ("good", "senior", "grade"),
     [

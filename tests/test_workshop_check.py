@@ -95,6 +95,9 @@ def wrong(tmp_path_factory) -> tuple[int, str]:
     change(write(notebooks, "05_answers"), lambda code: code[-1].update(source=answer))
     change(write(notebooks, "06_note"), lambda code: code[0].update(source=code[0].source + "  # a note"))
     write(notebooks, "07_half").write_text('{"cells": [')
+    folder = write(notebooks, "08_folder")
+    folder.unlink()
+    folder.mkdir()
     return run(notebooks, "--timeout", "5")
 
 
@@ -105,7 +108,7 @@ def below(page: str, name: str, count: int) -> list[str]:
 
 def test_what_is_wrong_fails(wrong):
     status, page = wrong
-    assert status == 1 and re.search(r"^NOT READY: 13 of 21 checks failed\.$", page, re.MULTILINE), page
+    assert status == 1 and re.search(r"^NOT READY: 15 of 23 checks failed\.$", page, re.MULTILINE), page
     assert len(page.splitlines()) <= tool.MAX_LINES and max(map(len, page.splitlines())) <= tool.MAX_COLUMNS
 
 
@@ -148,6 +151,7 @@ def test_a_changed_notebook_that_runs_fails_nothing(wrong):
 
 def test_a_broken_file_and_a_missing_one(wrong):
     assert line_of(wrong[1], "07_half.ipynb").endswith("is unreadable: 'make reset ONLY=07'")
+    assert line_of(wrong[1], "08_folder.ipynb").endswith("is unreadable: 'make reset ONLY=08'")
     assert line_of(wrong[1], "solutions/07_half.ipynb").endswith("is not there: 'make reset ONLY=07'")
 
 
@@ -155,6 +159,22 @@ def test_no_lesson_fits(tmp_path):
     write(tmp_path, "01_small")
     done = subprocess.run(command(tmp_path, "--pattern", "07*"), capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.strip() == f"No lesson in {tmp_path.name}/source fits '07*'."
+
+
+@pytest.mark.parametrize("options", [("--jobs", "0"), ("--page", "no-such-folder/page.txt"), ("--page", ".")])
+def test_what_cannot_be_is_said_before_anything_runs(tmp_path, options):
+    write(tmp_path, "01_small")
+    done = subprocess.run(command(tmp_path, *options), capture_output=True, text=True)
+    assert done.returncode == 2 and f"{options[0]} {options[1]}: " in done.stderr and "Traceback" not in done.stderr
+
+
+def test_nobodys_own_progress_is_compared(tmp_path, monkeypatch):
+    monkeypatch.setenv("FORWARD_TWICE_PROGRESS", str(tmp_path / "mine.jsonl"))
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebooks/01_small.ipynb")
+    said = "import os; print('The answer is', os.environ['FORWARD_TWICE_PROGRESS'])"
+    path = write(tmp_path / "notebooks", "01_small", source=LESSON.replace('print("The answer is", answer)', said))
+    change(path, lambda code: code[0].outputs[0].update(text="The answer is off\n"))
+    assert line_of(run(tmp_path / "notebooks")[1], "01_small.ipynb").startswith("ok ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

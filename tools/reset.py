@@ -31,7 +31,7 @@ Cells = list[tuple[str, str]]
 def cells_of(data: bytes) -> Cells | None:
     """What makes a notebook one's own, each cell's type and text; None if this is no notebook that can be read."""
     try:
-        cells = json.loads(data)["cells"]
+        cells = json.loads(data.decode("utf-8"))["cells"]  # JupyterLab opens no other encoding
         return [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
     except (ValueError, KeyError, TypeError):  # half-written, or something else altogether
         return None
@@ -104,6 +104,8 @@ class Lesson:
         """
         if not self.path.exists():
             return MISSING
+        if not self.path.is_file():
+            return BROKEN
         data, expected = self.path.read_bytes(), self.expected()
         if expected is None:
             raise RuntimeError(
@@ -124,7 +126,11 @@ class Lesson:
 
 
 def lessons(notebooks: Path, only: str = "") -> list[Lesson]:
-    """All notebooks that have a source, the learner's and the solved one of each; `only` is the beginning of a name."""
+    """All notebooks that have a source, the learner's and the solved one of each.
+
+    `only` is the beginning of a name; a number below ten is that lesson's, so that 1 is 01, not 10.
+    """
+    only = only.zfill(2) if only.isdecimal() else only
     found = sorted(p for p in (notebooks / "source").glob("*.py") if p.name.startswith(only))
     return [Lesson(source, solved) for source in found for solved in (False, True)]
 
@@ -173,8 +179,11 @@ def put(path: Path, data: bytes) -> None:
     """Writes all of the file or nothing of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.new")
-    fresh.write_bytes(data)
-    os.replace(fresh, path)
+    try:
+        fresh.write_bytes(data)
+        os.replace(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)  # on a full disk: half a file that nobody asked for
 
 
 def reset(

@@ -367,12 +367,17 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one cell")
     parser.add_argument("--no-browser", action="store_true", help="leave the widgets out")
     options = parser.parse_args()
+    if options.jobs < 1:
+        parser.error(f"--jobs {options.jobs}: it takes one at least (WORKERS=1)")
+    if options.page and (options.page.is_dir() or not options.page.absolute().parent.is_dir()):
+        parser.error(f"--page {options.page}: a file's name, in a folder that is there")  # not after minutes of work
     options.notebooks = options.notebooks.resolve()
     todo = [one for one in reset.lessons(options.notebooks) if fnmatch.fnmatch(one.source.stem, options.pattern)]
     if not todo:
         print(f"No lesson in {options.notebooks.name}/source fits '{options.pattern}'.", file=sys.stderr)
         return 1
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as make sets it: a thread that waits yields its core
+    os.environ["FORWARD_TWICE_PROGRESS"] = "off"  # nobody's own progress is compared, or written
     processes = Processes()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # one way out for both

@@ -1,5 +1,6 @@
 """Lesson 10, twelve drills: what happens, and classes that repair a step, or do not."""
 
+import copy
 from contextlib import contextmanager
 
 import numpy as np
@@ -138,6 +139,20 @@ class KeptForTheClass(Jittered):
         return super().step(run)
 
 
+class SeedGiven(Jittered):
+    """A number from torch's stream is an argument, and seeds a generator of the segment's own."""
+
+    def noisy(self, x, seed):
+        if self.training:
+            x = x + self.strength * torch.randn(x.shape, generator=torch.Generator().manual_seed(seed))
+        return self.block(x)
+
+    def step(self, run):
+        loss = power(run(self.noisy, self.stem(self.rows), int(torch.randint(2**31, ()))))
+        loss.backward()
+        return loss.detach()
+
+
 # --- residual
 
 
@@ -159,6 +174,30 @@ class SummedInside(Residual):
         x = self.stem(self.rows)
         for _ in range(2):
             x = run(self.update, x)
+        loss = power(x)
+        loss.backward()
+        return loss.detach()
+
+
+class CopyGiven(Residual):
+    def step(self, run):
+        x = self.stem(self.rows)
+        for _ in range(2):
+            x += run(self.update, x.clone())
+        loss = power(x)
+        loss.backward()
+        return loss.detach()
+
+
+class VersionKept(Residual):
+    """Autograd's guard is told to look away: silent, and wrong."""
+
+    def step(self, run):
+        x = self.stem(self.rows)
+        for _ in range(2):
+            y = run(self.update, x)
+            with torch.autograd._unsafe_preserve_version_counter(x):
+                x += y
         loss = power(x)
         loss.backward()
         return loss.detach()
@@ -237,6 +276,16 @@ class RowGiven(Repeated):
         return loss.detach()
 
 
+class AddedOutside(Repeated):
+    def step(self, run):
+        x = self.stem(self.rows)
+        for depth in range(4):
+            x = run(self.block, x + self.depths[depth])
+        loss = power(x)
+        loss.backward()
+        return loss.detach()
+
+
 class OneDepth(Repeated):
     def layer(self, x):
         return self.block(x + self.depths[0])
@@ -303,6 +352,18 @@ class OneMask(Locked):
 class ByDropout(OneMask):
     def mask(self, h):
         return F.dropout(torch.ones_like(h), self.p, self.training)
+
+
+class OneSequence(Locked):
+    """Both halves in one segment, which draws for itself."""
+
+    def mask(self, h):
+        return F.dropout(torch.ones_like(h), self.p, self.training)
+
+    def step(self, run):
+        loss = power(run(self.some, self.start, self.stem(self.rows).view(8, 4, 16)))
+        loss.backward()
+        return loss.detach()
 
 
 class NotSeeded(Locked):
@@ -375,8 +436,8 @@ class Returned(Balanced):
 
 class SharesReturned(Returned):
     def mixed(self, x):
-        y, _ = super().mixed(x)
-        return y, torch.softmax(self.router(x), dim=1)
+        shares = torch.softmax(self.router(x), dim=1)
+        return self.experts(x, shares), shares
 
     def step(self, run):
         pairs = [run(self.mixed, self.stem(rows)) for rows in self.rows.chunk(2)]
@@ -384,6 +445,54 @@ class SharesReturned(Returned):
         loss = power(torch.cat([y for y, _ in pairs])) + self.balance
         loss.backward()
         self.logged = float(self.balance.detach())
+        return loss.detach()
+
+
+class RouterOutside(Balanced):
+    """The router's input is kept in any case, as the segment's argument; its shares are two numbers a row."""
+
+    def step(self, run):
+        outputs, balance = [], 0
+        for rows in self.rows.chunk(2):
+            x = self.stem(rows)
+            shares = torch.softmax(self.router(x), dim=1)
+            balance = balance + shares.mean(0).square().sum()
+            outputs.append(run(self.experts, x, shares))
+        loss = power(torch.cat(outputs)) + balance
+        loss.backward()
+        self.logged = float(balance.detach())
+        return loss.detach()
+
+
+class HandedOn(Balanced):
+    """The sum so far goes into each segment, and comes out of it."""
+
+    def mixed(self, x, balance):
+        shares = torch.softmax(self.router(x), dim=1)
+        return self.experts(x, shares), balance + shares.mean(0).square().sum()
+
+    def step(self, run):
+        outputs, balance = [], torch.zeros(())
+        for rows in self.rows.chunk(2):
+            y, balance = run(self.mixed, self.stem(rows), balance)
+            outputs.append(y)
+        loss = power(torch.cat(outputs)) + balance
+        loss.backward()
+        self.logged = float(balance.detach())
+        return loss.detach()
+
+
+class AskedTwice(Balanced):
+    def mixed(self, x):
+        return self.experts(x, torch.softmax(self.router(x), dim=1))
+
+    def step(self, run):
+        inputs = [self.stem(rows) for rows in self.rows.chunk(2)]
+        outputs = [run(self.mixed, x) for x in inputs]
+        balance = sum(torch.softmax(self.router(x), dim=1).mean(0).square().sum() for x in inputs)
+        loss = power(torch.cat(outputs)) + balance
+        loss.backward()
+        self.logged = float(balance.detach())
         return loss.detach()
 
 
@@ -451,6 +560,21 @@ class PutsModesBack(Probed):
     def validated(self):
         with self.evaluating():
             return power(self.encoder(self.stem(self.unseen)))
+
+
+class LooksWithACopy(Probed):
+    @torch.no_grad()
+    def validated(self):
+        return power(copy.deepcopy(self.encoder).eval()(self.stem(self.unseen)))
+
+
+class StaysFrozen(Probed):
+    """What belongs to the model, the model knows."""
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.norm.eval()
+        return self
 
 
 class NoLook(Probed):
@@ -557,6 +681,30 @@ class KeptForGood(MadeOutside):
         return loss.detach()
 
 
+class AllFour(Standardised):
+    """One segment, which makes the weight and uses it four times."""
+
+    def all(self, *parts):
+        weight = self.standardised()
+        return torch.cat([self.out(torch.tanh(x @ weight.T)) for x in parts])
+
+    def step(self, run):
+        loss = power(run(self.all, *[self.stem(rows) for rows in self.rows.chunk(4)]))
+        loss.backward()
+        return loss.detach()
+
+
+class MadeForShow(Standardised):
+    """Called once, where it is counted; each segment makes a weight of its own all the same."""
+
+    def layer(self, x):
+        return self.out(torch.tanh(x @ Standardised.standardised(self).T))
+
+    def step(self, run):
+        self.standardised()
+        return super().step(run)
+
+
 class RawWeight(MadeOutside):
     def standardised(self):
         return self.weight
@@ -595,6 +743,50 @@ class OneSegment(Translator):
     def step(self, run):
         self.memory = torch.tanh(self.encoder(self.source))
         loss = power(run(self.layers, self.stem(self.rows)))
+        loss.backward()
+        return loss.detach()
+
+
+class CarriedByHand(Translator):
+    """What reentrant does for an argument, done for an attribute."""
+
+    def step(self, run):
+        encoded = torch.tanh(self.encoder(self.source))
+        self.memory = encoded.detach().requires_grad_()
+        x = self.stem(self.rows)
+        for depth in range(2):
+            x = run(self.layer, x, depth)
+        loss = power(x)
+        loss.backward()
+        encoded.backward(self.memory.grad)
+        return loss.detach()
+
+
+class Retained(Translator):
+    """The outer graph is retained; what reentrant goes through inside is not."""
+
+    def step(self, run):
+        self.memory = torch.tanh(self.encoder(self.source))
+        x = self.stem(self.rows)
+        for depth in range(2):
+            x = run(self.layer, x, depth)
+        loss = power(x)
+        loss.backward(retain_graph=True)
+        return loss.detach()
+
+
+class EncoderASegment(Translator):
+    """Reentrant: a segment none of whose arguments wants a gradient gives none to its weights."""
+
+    def encoded(self, source):
+        return torch.tanh(self.encoder(source))
+
+    def step(self, run):
+        memory = run(self.encoded, self.source)
+        x = self.stem(self.rows)
+        for depth in range(2):
+            x = run(self.looking, x, memory, depth)
+        loss = power(x)
         loss.backward()
         return loss.detach()
 
@@ -679,6 +871,30 @@ class Noted(Quantised):
         if self.training:
             super().follow(*self.due)
         return loss
+
+
+class SetAside(Quantised):
+    """The moved codes wait until backward is over."""
+
+    def follow(self, z, nearest):
+        before = self.codes.clone()
+        super().follow(z, nearest)
+        self.moved = self.codes.clone()
+        self.codes.copy_(before)
+
+    def step(self, run):
+        loss = super().step(run)
+        if self.training:
+            self.codes.copy_(self.moved)
+        return loss
+
+
+class NotUnderReentrant(Quantised):
+    """Gradients off tell reentrant's first pass; then nothing moves in the plain run."""
+
+    def follow(self, z, nearest):
+        if not torch.is_grad_enabled():
+            super().follow(z, nearest)
 
 
 class AtRest(FollowsAfterwards):
@@ -774,6 +990,47 @@ class LastAfterwards(Weighed):
         return loss.detach()
 
 
+class LastAskedApart(Weighed):
+    """The question is put to the last layer alone, on a detached input."""
+
+    def step(self, run):
+        h = run(self.block, self.stem(self.rows))
+        y = self.last(h.detach())
+        self.share = self.length(power(y - self.rows)) / (self.length(-self.critic(y).mean()) + 1e-4)
+        y = self.last(h)
+        loss = power(y - self.rows) - self.share * self.critic(y).mean()
+        loss.backward()
+        return loss.detach()
+
+
+class AskedOfTheOutput(Weighed):
+    """Another question: not of the layer's gradient, but of its output's."""
+
+    def step(self, run):
+        y = run(self.decoder, self.stem(self.rows))
+        near, displeased = power(y - self.rows), -self.critic(y).mean()
+        lengths = [torch.autograd.grad(loss, y, retain_graph=True)[0].norm() for loss in (near, displeased)]
+        self.share = lengths[0] / (lengths[1] + 1e-4)
+        loss = near + self.share * displeased
+        loss.backward()
+        return loss.detach()
+
+
+class WeightAnArgument(Weighed):
+    """Reentrant refuses torch.autograd.grad, whatever is asked about."""
+
+    def decoder(self, x, weight, bias):
+        return F.linear(self.block(x), weight, bias)
+
+    def step(self, run):
+        y = run(self.decoder, self.stem(self.rows), self.last.weight, self.last.bias)
+        near, displeased = power(y - self.rows), -self.critic(y).mean()
+        self.share = self.length(near) / (self.length(displeased) + 1e-4)
+        loss = near + self.share * displeased
+        loss.backward()
+        return loss.detach()
+
+
 class FixedShare(Weighed):
     def step(self, run):
         y = run(self.decoder, self.stem(self.rows))
@@ -833,6 +1090,38 @@ class OnlyTheRoute(Routed):
         loss = power(run(self.routed, x, route))
         loss.backward()
         return loss.detach()
+
+
+class Remembered(Routed):
+    """The first pass decides, and the second one finds what it has decided."""
+
+    def step(self, run):
+        decided = []
+
+        def routed(x):
+            scores = self.rounded(self.router(x))
+            if not decided:
+                decided.append(scores.argmax(1))
+            return self.sent(x, scores, decided[0])
+
+        loss = power(run(routed, self.stem(self.rows)))
+        loss.backward()
+        return loss.detach()
+
+
+class Rounded(Routed):
+    """The tie's scores become equal, and the first of them wins. Those at half of the last decimal now flip."""
+
+    def routed(self, x):
+        scores = self.rounded(self.router(x))
+        return self.sent(x, scores, (scores * 1e4).round().argmax(1))
+
+
+class RoundedForShow(Routed):
+    def routed(self, x):
+        self.rounded(self.router(x))
+        scores = self.router(x)
+        return self.sent(x, scores, scores.argmax(1))
 
 
 class Dense(Routed):
@@ -913,6 +1202,47 @@ class WeightGiven(Recurrent):
         return loss.detach()
 
 
+class OnceASegment(Recurrent):
+    """Without torch's cache: the segment asks for the weight once."""
+
+    def some(self, h, inputs):
+        weight = self.outer.weight
+        for x in inputs:
+            h = torch.tanh(self.inner(x) + F.linear(h, weight))
+        return h
+
+    def step(self, run):
+        h, inputs = self.start, self.stem(self.rows).view(8, 4, 16)
+        for part in inputs.chunk(2):
+            h = run(self.some, h, part)
+        loss = power(h)
+        loss.backward()
+        return loss.detach()
+
+
+class ClearedByHand(Recurrent):
+    """Torch's cache is emptied between the segments; in backward it is closed all the same."""
+
+    def step(self, run):
+        h, inputs = self.start, self.stem(self.rows).view(8, 4, 16)
+        with parametrize.cached():
+            for part in inputs.chunk(2):
+                h = run(self.some, h, part)
+                parametrize._cache.clear()
+        loss = power(h)
+        loss.backward()
+        return loss.detach()
+
+
+class WrittenByHand(OnceASegment):
+    def some(self, h, inputs):
+        rows = self.outer.parametrizations["weight"].original
+        weight = rows / rows.norm(dim=1, keepdim=True)
+        for x in inputs:
+            h = torch.tanh(self.inner(x) + F.linear(h, weight))
+        return h
+
+
 class CopiedWeight(WeightGiven):
     """A weight of its own, in which the parametrization is not asked."""
 
@@ -973,7 +1303,11 @@ def state() -> int:
 
 ANSWERS = {
     "say_jitter": Answers(
-        right=[say("right", "silent: off", "silent: off"), say("Right", "Silent: off", " silent:  off ")],
+        right=[
+            say("right", "silent: off", "silent: off"),
+            say("Right", "Silent: off", " silent:  off "),
+            say("right", "silent:off", "SILENT : OFF"),
+        ],
         wrong=[
             (say("right", "silent: off", "loud: count"), "non-reentrant: you said 'loud: count'; run, it is"),
             (say("right", "right", "silent: off"), "reentrant: you said 'right'; run, it is 'silent: off'"),
@@ -987,7 +1321,7 @@ ANSWERS = {
         ],
     ),
     "mend_jitter": Answers(
-        right=[(FromTorch,), (DrawnOutside,)],
+        right=[(FromTorch,), (DrawnOutside,), (SeedGiven,)],
         wrong=[
             ((Quiet,), "no noise arrives at the block in training"),
             ((SeededInside,), "the noise is the same in every step"),
@@ -1011,8 +1345,9 @@ ANSWERS = {
         ],
     ),
     "mend_residual": Answers(
-        right=[(Summed,), (SummedInside,)],
+        right=[(Summed,), (SummedInside,), (CopyGiven,)],
         wrong=[
+            ((VersionKept,), "still 'silent: off' under reentrant"),
             ((NoResidual,), "without checkpointing your step is not the original's: the loss is"),
             ((BehindAutograd,), "without checkpointing your step is not the original's: position has no gradient"),
             ((StillInPlace,), "still 'loud: other' under reentrant: it raises RuntimeError"),
@@ -1029,7 +1364,7 @@ ANSWERS = {
         ],
     ),
     "mend_depth": Answers(
-        right=[(Told,), (RowGiven,)],
+        right=[(Told,), (RowGiven,), (AddedOutside,)],
         wrong=[
             ((OneDepth,), "not every row of the embedding gets a gradient"),
             ((Closure,), "A witness that rides along proves as the cause: depth"),
@@ -1046,7 +1381,7 @@ ANSWERS = {
         ],
     ),
     "mend_locked": Answers(
-        right=[(OneMask,), (ByDropout,)],
+        right=[(OneMask,), (ByDropout,), (OneSequence,)],
         wrong=[
             ((NotSeeded,), "a sequence has more than one mask"),
             ((NoMask,), "nothing is dropped in training"),
@@ -1066,8 +1401,9 @@ ANSWERS = {
         ],
     ),
     "mend_balance": Answers(
-        right=[(Returned,), (SharesReturned,)],
+        right=[(Returned,), (SharesReturned,), (RouterOutside,), (HandedOn,)],
         wrong=[
+            ((AskedTwice,), "the router sees 64 rows in a step, of a batch of 32"),
             ((NoBalance,), "the balance loss is no longer in the loss"),
             ((LoggedBefore,), "still 'silent: off' under reentrant: no error, and the gradient of router"),
             ((DetachedTerm,), "the gradient of stem.weight is off"),
@@ -1083,7 +1419,7 @@ ANSWERS = {
         ],
     ),
     "mend_probe": Answers(
-        right=[(LooksAfterwards,), (PutsModesBack,)],
+        right=[(LooksAfterwards,), (PutsModesBack,), (LooksWithACopy,), (StaysFrozen,)],
         wrong=[
             ((NoLook,), "the validation is gone"),
             ((WithoutModes,), "the validation is not made in evaluation mode"),
@@ -1101,8 +1437,9 @@ ANSWERS = {
         ],
     ),
     "mend_memo": Answers(
-        right=[(MadeOutside,), (MadeInOneOfItsOwn,)],
+        right=[(MadeOutside,), (MadeInOneOfItsOwn,), (AllFour,)],
         wrong=[
+            ((MadeForShow,), "the layers do not use what it gives: they make a weight anew"),
             ((NotKept,), "the weight is standardised 4 times in a step: once was what the cache was for"),
             ((KeptOutside,), "still 'loud: other' under reentrant: it raises RuntimeError: Trying to backward through"),
             ((KeptForGood,), "weight has no gradient"),
@@ -1119,8 +1456,10 @@ ANSWERS = {
         ],
     ),
     "mend_memory": Answers(
-        right=[(Given,), (OneSegment,)],
+        right=[(Given,), (OneSegment,), (CarriedByHand,)],
         wrong=[
+            ((Retained,), "still 'loud: other' under reentrant"),
+            ((EncoderASegment,), "no gradient for encoder.weight, encoder.bias; it warns"),
             ((MemoryDetached,), "encoder.weight has no gradient"),
             ((EncodedInside,), "the encoder runs 3 times in a step"),
             ((InADict,), "still 'loud: other' under reentrant"),
@@ -1135,8 +1474,9 @@ ANSWERS = {
         ],
     ),
     "mend_codebook": Answers(
-        right=[(FollowsAfterwards,), (CodesGiven,), (Noted,)],
+        right=[(FollowsAfterwards,), (CodesGiven,), (Noted,), (SetAside,)],
         wrong=[
+            ((NotUnderReentrant,), "they no longer follow"),
             ((AtRest,), "they no longer follow"),
             ((FollowsInEvaluation,), "(evaluation mode) your step is not the original's: codes is not"),
             ((FollowsBeforeBackward,), "proves as the cause: codes"),
@@ -1153,8 +1493,10 @@ ANSWERS = {
         ],
     ),
     "mend_adaptive": Answers(
-        right=[(LastOutside,), (LastAfterwards,)],
+        right=[(LastOutside,), (LastAfterwards,), (LastAskedApart,)],
         wrong=[
+            ((AskedOfTheOutput,), "your step is not the original's: the loss is"),
+            ((WeightAnArgument,), "still 'loud: other' under reentrant"),
             ((FixedShare,), "the losses are no longer weighed"),
             ((AskedPlainly,), "block runs in a segment, and once more outside of it"),
             ((UnusedAllowed,), "still 'silent: off' under reentrant"),
@@ -1173,8 +1515,10 @@ ANSWERS = {
         ],
     ),
     "mend_route": Answers(
-        right=[(RoutedOutside,), (OnlyTheRoute,)],
+        right=[(RoutedOutside,), (OnlyTheRoute,), (Remembered,)],
         wrong=[
+            ((Rounded,), "only moves the place where the route flips"),
+            ((RoundedForShow,), "what it gives is not what decides"),
             ((Dense,), "Nor does that repair it: on a tie, non-reentrant is 'silent: off'"),
             ((DenseOutside,), "a row has one expert"),
             ((Exact,), "self.rounded is not called"),
@@ -1194,8 +1538,10 @@ ANSWERS = {
         ],
     ),
     "mend_recurrent": Answers(
-        right=[(CachedInside,), (WeightGiven,)],
+        right=[(CachedInside,), (WeightGiven,), (OnceASegment,)],
         wrong=[
+            ((ClearedByHand,), "still 'loud: metadata' under non-reentrant"),
+            ((WrittenByHand,), "the rows are no longer scaled to length 1"),
             ((LeftOpen,), "enters parametrize.cached() and does not leave it"),
             ((CopiedWeight,), "the rows are no longer scaled to length 1"),
             ((NoCache,), "the weight is computed 8 times in a step"),

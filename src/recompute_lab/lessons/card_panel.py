@@ -34,14 +34,14 @@ class Practice:
         now = self._clock()
         self.journal.append(Graded(card.id, grade, now, said, of, seconds))
         self._skipped = [other for other in self._skipped if other != card.id]
-        back = spacing.in_words(spacing.due_times(self._gradings())[card.id] - now)
+        back = spacing.in_words(spacing.due_times(self._gradings(), now)[card.id] - now)
         return f"Graded {grade}. This card comes back {back}."
 
     def waiting(self, topic: str, level: str) -> str:
         cards, now = self.deck.choose(topic, level), self._clock()
         if not cards:
             return "No card has this topic and level."
-        due = spacing.due_times(self._gradings())
+        due = spacing.due_times(self._gradings(), now)
         ready = sum(due[card.id] <= now for card in cards if card.id in due)
         unseen = sum(card.id not in due for card in cards)
         later = len(cards) - ready - unseen

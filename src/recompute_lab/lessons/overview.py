@@ -50,8 +50,9 @@ def overview(journal: Journal | None = None, deck: Deck | None = None, clock: Ca
     if journal is None and (journal := session_journal()).path is None:
         return NOT_KEPT
     events, cards, exercises = journal.events(), (deck or load()).cards, catalogue()
-    due = spacing.due_times(event for event in events if isinstance(event, Graded))
-    ready = Counter(card.notebook[:2] for card in cards if card.id in due and due[card.id] <= clock())
+    now = clock()
+    due = spacing.due_times((event for event in events if isinstance(event, Graded)), now)
+    ready = Counter(card.notebook[:2] for card in cards if card.id in due and due[card.id] <= now)
     seen = Counter(card.notebook[:2] for card in cards if card.id in due)
     there = Counter(card.notebook[:2] for card in cards)
     lines = [("lesson", "checks passed", "first", "last", "cards due", "seen")]

@@ -97,6 +97,8 @@ def _event(fields: dict) -> Event:
     if at.tzinfo is None:
         raise ValueError("a time without its zone")
     at = at.astimezone(UTC)
+    if not 1970 <= at.year < 9000:  # where a time zone or an interval would lead out of the calendar
+        raise ValueError("no such time")
     if fields["kind"] == "check":
         return Passed(_name(fields["lesson"]), _name(fields["exercise"]), at)
     if fields["kind"] == "card" and fields["grade"] in GRADES:
@@ -130,7 +132,8 @@ class Journal:
 
     def __init__(self, path: str | Path | None = None):
         self.path = None if path is None else Path(path)
-        self.trouble = ""  # one sentence, where the file cannot be written or read
+        self.trouble = ""  # one sentence, where the file cannot be written
+        self._unreadable = ""  # and where it cannot be read
         self._unwritten: list[Event] = []
 
     def append(self, *events: Event) -> None:
@@ -158,7 +161,7 @@ class Journal:
     def notes(self) -> list[str]:
         """A sentence for each thing that is wrong with the file; none where all is well."""
         _, broken, newer = self._read()
-        said = [self.trouble] if self.trouble else []
+        said = [self.trouble or self._unreadable] if self.trouble or self._unreadable else []
         if broken:
             lines, were = ("line", "was") if broken == 1 else ("lines", "were")
             said.append(f"{broken} {lines} of {_shown(self.path)} {were} skipped as unreadable; nothing was deleted.")
@@ -186,25 +189,32 @@ class Journal:
     def _lines(self) -> list[bytes]:
         if self.path is None:
             return []
+        self._unreadable = ""
         try:
             return _lines(self.path)
         except FileNotFoundError:
             return []
         except OSError as error:
-            self.trouble = self.trouble or f"{_shown(self.path)} cannot be read ({error.strerror or error})."
+            self._unreadable = f"{_shown(self.path)} cannot be read ({error.strerror or error})."
             return []
 
     def export(self, path: str | Path) -> int:
         """Copies all that can be read, and what a later version wrote, into a new file; how many lines.
 
-        Raises FileExistsError where something is there already.
+        Raises FileExistsError where something is there already, and OSError, naming the new file, where it cannot be
+        written: then there is none, not half of one.
         """
+        lines = [*self._kept(self._lines()), *map(line_of, self._unwritten)]
         try:
-            with open(path, "xb") as file:
-                lines = [*self._kept(self._lines()), *map(line_of, self._unwritten)]
-                file.write(b"".join(line + b"\n" for line in lines))
+            file = open(path, "xb")
         except FileExistsError:
             raise FileExistsError(f"{_shown(Path(path))} is there already: choose another name") from None
+        try:
+            with file:
+                file.write(b"".join(line + b"\n" for line in lines))
+        except OSError as error:
+            os.unlink(path)
+            raise OSError(error.errno, error.strerror, str(path)) from None
         return len(lines)
 
     def merge(self, path: str | Path) -> int:
@@ -229,7 +239,8 @@ class Journal:
 
 
 def _lines(path: Path) -> list[bytes]:
-    return [line for line in path.read_bytes().split(b"\n") if line.strip()]
+    """The lines that are not empty; without the zeros that a power failure leaves where nothing had been written."""
+    return [line for line in (line.strip(b"\0") for line in path.read_bytes().split(b"\n")) if line.strip()]
 
 
 def _is_newer(line: bytes) -> bool:

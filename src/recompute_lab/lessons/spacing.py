@@ -17,13 +17,22 @@ if TYPE_CHECKING:
     from recompute_lab.lessons.cards import Card
 
 
-def due_times(gradings: Iterable[Graded]) -> dict[str, datetime]:
-    """When each graded card is due (UTC), by its id."""
+_AHEAD = timedelta(days=1)  # no machine's clock that is right is further ahead than that
+
+
+def due_times(gradings: Iterable[Graded], now: datetime | None = None) -> dict[str, datetime]:
+    """When each graded card is due (UTC), by its id.
+
+    A grading of more than a day after `now` does not count, where that is given: a clock was wrong, and the card would
+    stay away until then.
+    """
     from fsrs import Card as Memory
     from fsrs import Rating, Scheduler
 
     scheduler, memories = Scheduler(enable_fuzzing=False), {}  # the same gradings, the same times
     for grading in sorted(gradings, key=lambda g: g.at):
+        if now is not None and grading.at > now + _AHEAD:
+            break
         memory = memories.get(grading.card) or Memory(card_id=0, due=grading.at)
         rating = Rating(1 + GRADES.index(grading.grade))
         memories[grading.card], _ = scheduler.review_card(memory, rating, grading.at)
@@ -46,7 +55,7 @@ def order(cards: Iterable[Card], gradings: Iterable[Graded], now: datetime, skip
 
     What was skipped comes last, in the order in which it was. Gradings of cards that are not among `cards` are ignored.
     """
-    due, late = due_times(gradings), {card: number for number, card in enumerate(skipped, 1)}
+    due, late = due_times(gradings, now), {card: number for number, card in enumerate(skipped, 1)}
 
     def place(card: Card) -> tuple:
         when = due.get(card.id)

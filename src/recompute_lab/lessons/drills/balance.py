@@ -14,8 +14,13 @@ from recompute_lab.specimens.drills.balance import Balanced
 def must_do(make: Make) -> None:
     with alone(Balanced) as model:
         loss, balance = float(model.step(plainly)), model.logged
+    rows = []
     with alone(make) as model:
+        model.router.register_forward_pre_hook(lambda module, args: rows.append(args[0].shape[0]))
         ours = model.step(plainly)
+        batch = len(model.rows)
+    if sum(rows) != batch:
+        raise Wrong(f"the router sees {sum(rows)} rows in a step, of a batch of {batch}: once each is enough.")
     if isinstance(ours, torch.Tensor) and abs(float(ours) - (loss - balance)) < 1e-4:
         raise Wrong("the balance loss is no longer in the loss: nobody keeps the experts' shares equal.")
 
@@ -27,7 +32,7 @@ DRILL = Drill(
     level="onsite",
     minutes=10,
     faulty=Balanced,
-    inside=lambda model: [model.router, model.first, model.second],
+    inside=lambda model: [model.first, model.second],
     must_do=must_do,
     state=lambda model: {"logged": model.logged},
     hints_say=(

@@ -28,7 +28,7 @@ class Drill:
 
     `ordinary` names settings in which a repair has to be the faulty step's plain run, bit for bit: a function for each,
     which sets a model so. `staged` names ways to make the fault show, where it needs noise: each turns a `Make` into
-    another. `hints_say` and `hints_mend` come one at a time; `well` is what is said of a right answer.
+    another. `besides(make)` raises `Wrong` for what replays there and yet is no repair. `hints_say` and `hints_mend` come one at a time; `well` is what is said of a right answer.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Drill:
     state: Callable[[Model], dict[str, object]] = lambda model: {}
     ordinary: tuple[tuple[str, Callable[[Model], None]], ...] = (("", as_it_is),)
     staged: tuple[tuple[str, Callable[[Make], Make]], ...] = (("", lambda make: make),)
+    besides: Callable[[Make], None] = lambda make: None
 
 
 class OfAClass(Exercise):

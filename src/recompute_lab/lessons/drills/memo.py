@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
+
 from recompute_lab.instruments.steps import plainly
 from recompute_lab.lessons.drills.drill import Drill, Make
-from recompute_lab.lessons.drills.training import alone
+from recompute_lab.lessons.drills.training import alone, near
 from recompute_lab.lessons.exercise import Wrong
 from recompute_lab.specimens.drills.memo import Standardised
 
@@ -24,6 +26,15 @@ def must_do(make: Make) -> None:
         raise Wrong("self.standardised() is not called: let it make the weight.")
     if len(calls) > 1:
         raise Wrong(f"the weight is standardised {len(calls)} times in a step: once was what the cache was for.")
+    if not near(*(loss_of_twice(one) for one in (make, Standardised))):
+        raise Wrong("self.standardised() is called, but the layers do not use what it gives: they make a weight anew.")
+
+
+def loss_of_twice(make: Make) -> torch.Tensor:
+    """The loss with a standardised weight that is twice as long."""
+    with alone(make) as model:
+        model.standardised = lambda *args: 2 * Standardised.standardised(model)
+        return torch.as_tensor(model.step(plainly))
 
 
 DRILL = Drill(

@@ -17,7 +17,11 @@ def must_do(make: Make) -> None:
     with alone(make) as model:
 
         def look(module, args):
-            modes = [part.training for part in model.encoder if part is not model.norm], model.norm.training
+            frozen = torch.nn.BatchNorm1d  # by its kind: the validation may run a copy of the encoder
+            norms, others = (
+                [p.training for p in module if isinstance(p, frozen) == is_one] for is_one in (True, False)
+            )
+            modes = others, any(norms)
             (training if torch.is_grad_enabled() else validating).append(modes)
 
         model.encoder.register_forward_pre_hook(look)

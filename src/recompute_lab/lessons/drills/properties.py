@@ -33,6 +33,7 @@ def mended(drill: Drill, answer: type) -> str:
     must_keep_the_plain_run(drill, answer)
     for staged, stage in drill.staged:
         must_replay(stage(answer), staged)
+    drill.besides(answer)
     must_replay_in_any_order(drill, answer)
     must_be_checkpointed(drill, answer)
     must_leave_no_trace(drill, answer)

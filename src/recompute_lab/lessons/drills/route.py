@@ -8,10 +8,11 @@ from functools import partial
 import torch
 
 from recompute_lab.instruments.nondeterminism import moved
-from recompute_lab.instruments.steps import outcomes, plainly
+from recompute_lab.instruments.state import same_bits
+from recompute_lab.instruments.steps import IMPLEMENTATIONS, outcomes, plainly
 from recompute_lab.lessons.drills.drill import Drill, Make
 from recompute_lab.lessons.drills.measure import RIGHT, word_for
-from recompute_lab.lessons.drills.training import alone
+from recompute_lab.lessons.drills.training import alone, near
 from recompute_lab.lessons.exercise import Wrong
 from recompute_lab.specimens.drills.route import Routed
 
@@ -32,6 +33,52 @@ class OtherLastBits(torch.nn.Module):
         with torch.no_grad():
             noise = moved(scores.detach(), steps) - scores
         return scores + noise
+
+
+class Turned(torch.nn.Module):
+    """Scores in reverse, [N, 4]: in each call, or in every second one alone. Far more than rounding does."""
+
+    def __init__(self, *turned: bool):
+        super().__init__()
+        self.turned = itertools.cycle(turned)
+
+    def forward(self, scores: torch.Tensor) -> torch.Tensor:
+        return scores.flip(1) if next(self.turned) else scores
+
+
+def turned(make: Make, *turns: bool) -> Routed:
+    model = make()
+    model.rounded = Turned(*turns)
+    return model
+
+
+def must_ask_rounded(make: Make) -> None:
+    """What comes out of `rounded` is what decides and weighs."""
+    losses = []
+    for one in (make, Routed):
+        with alone(partial(turned, one, True)) as model:
+            losses.append(model.step(plainly))
+    if isinstance(losses[0], torch.Tensor) and not near(*losses):
+        raise Wrong("self.rounded is called, but what it gives is not what decides: no other scores are to be had.")
+
+
+def must_decide_once(make: Make) -> None:
+    """Other scores in the second pass, by whatever amount, send no row to another expert."""
+    seen: list[list[torch.Tensor]] = []
+    with alone(partial(turned, make, False, True)) as model:
+        for expert in model.experts:
+            rows: list[torch.Tensor] = []
+            seen.append(rows)
+            expert.register_forward_pre_hook(lambda module, args, rows=rows: rows.append(args[0].detach().clone()))
+        try:
+            model.step(IMPLEMENTATIONS["non-reentrant"])
+        except RuntimeError:
+            pass  # the passes differ: which rows went where has been seen all the same
+    if any(not same_bits(first, other) for first, *others in filter(None, seen) for other in others):
+        raise Wrong(
+            "other scores in the second pass still send rows elsewhere. Ties may come out right; but to round the "
+            "scores, or to ask for a margin, only moves the place where the route flips."
+        )
 
 
 def on_a_tie(make: Make, first: int) -> Routed:
@@ -68,6 +115,7 @@ def must_do(make: Make) -> None:
         if (word := word_for(result)) != RIGHT:
             told += f" Nor does that repair it: on a tie, non-reentrant is {word!r}, since the route still flips."
         raise Wrong(told)
+    must_ask_rounded(make)
 
 
 DRILL = Drill(
@@ -79,6 +127,7 @@ DRILL = Drill(
     faulty=Routed,
     inside=lambda model: list(model.experts),
     must_do=must_do,
+    besides=must_decide_once,
     staged=(("tie, up then down", partial(staged, +1)), ("tie, down then up", partial(staged, -1))),
     hints_say=(
         "One row stands on a tie, and the two passes send it to different experts. How many rows does each expert see, "

@@ -25,7 +25,8 @@ def said(drill: Drill, answer: dict) -> str:
 
 
 def _word(run: str, given) -> str:
-    told = " ".join(given.casefold().split()) if isinstance(given, str) else given
+    told = " ".join(given.casefold().replace(":", ": ").split()) if isinstance(given, str) else given
+    told = told.replace(" :", ":") if isinstance(told, str) else told
     if not isinstance(told, str) or told not in WORDS:
         raise Wrong(f"{run}: {given!r} is none of the words: {', '.join(map(repr, WORDS))}.")
     if run == "plain" and told not in _OF_PLAIN:
