@@ -23,7 +23,7 @@
 # - put the first hour after a crash in an order that loses nothing;
 # - write a card of your own, and name what shows that it is true.
 #
-# **Time** 45 minutes, then ten minutes a day. **You need** lessons 00 to 05; each card says which section to read. The outputs are stored: to predict before
+# **Time** 45 minutes, then ten cards a day. **You need** lessons 00 to 05; each card says which section to read. The outputs are stored: to predict before
 # you see, choose *Edit → Clear Outputs of All Cells* first. After a restart, go on with *Run → Run All Above Selected Cell*.
 #
 # **The words.** A *segment* is a part of the model that is checkpointed; its *recomputation* is a second run of its forward, during

@@ -228,7 +228,7 @@ def _outputs(path: Path) -> list[str]:
 
 
 def folded(text: str) -> str:
-    """Each line of the text in lines of 72 columns at most: what JupyterLab shows in a narrow window beside its folders.
+    """Each line of the text in lines of 72 columns at most, for which a small window of JupyterLab has room, too.
 
     Further lines of a point start where its text does. A table's lines are left alone.
     """
