@@ -29,8 +29,8 @@
 # would need; the *recomputation*, a second run of that forward during backward, brings them back. The *plain run* is the same step without
 # checkpointing. **Reentrant** and **non-reentrant** (`use_reentrant=True`, `=False`) are torch's two implementations. The *state* of a step is
 # what it leaves changed besides gradients: buffers, counters, logged values. A step is *replayable* if, under both implementations,
-# gradients and state are the plain run's. A gradient is *off by 0.5* if it differs from the plain run's by half of that gradient's norm; told
-# is the worst tensor.
+# gradients and state are the plain run's. A gradient is *off by 0.5* if it differs from the plain run's by half of that gradient's norm, in the
+# worst tensor.
 
 # %% tags=["nbval-ignore-output"]
 import platform

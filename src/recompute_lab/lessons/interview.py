@@ -228,18 +228,18 @@ def _outputs(path: Path) -> list[str]:
 
 
 def folded(text: str) -> str:
-    """Each line of the text in lines of 72 columns at most, for which a small window of JupyterLab has room, too.
+    """Each line of the text in lines of 70 columns at most, for which a small window of JupyterLab has room, too.
 
     Further lines of a point start where its text does. A table's lines are left alone.
     """
     return "\n".join(
-        _folded(line) if len(line) > 72 and "  " not in line.strip() else line for line in text.splitlines()
+        _folded(line) if len(line) > 70 and "  " not in line.strip() else line for line in text.splitlines()
     )
 
 
 def _folded(line: str) -> str:
     start = re.match(r"\s*(\d+\. )?", line)[0]
-    return textwrap.fill(line, 72, subsequent_indent=" " * len(start))
+    return textwrap.fill(line, 70, subsequent_indent=" " * len(start))
 
 
 def facts_and_judgements(cards: Iterable[Card]) -> tuple[int, int]:

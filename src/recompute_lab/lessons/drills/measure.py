@@ -70,7 +70,7 @@ def sight_of(result: Outcome) -> str:
         worst = max(found.rows, key=lambda row: row.error)
         return f"no error, and the gradient of {worst.name} is off by {worst.error:.1g}{warned}"
     if found.changed:
-        return f"gradients right, but not as after the plain run: {', '.join(found.changed[:3])}{warned}"
+        return f"gradients right, but state is not the plain run's: {', '.join(found.changed[:3])}{warned}"
     return f"gradients and state are the plain run's{warned}"
 
 

@@ -21,7 +21,7 @@ def said(drill: Drill, answer: dict) -> str:
             if words[run] != word:
                 when = f", {staged}" if staged else ""
                 raise Wrong(f"{run}{when}: you said {words[run]!r}; run, it is {word!r}: {closed(seen)}")
-    return "\n".join(["run, it is what you said.", *(row(run, *told) for run, told in found.items())])
+    return "\n".join(["it ran as you said.", *(row(run, *told) for run, told in found.items())])
 
 
 def _word(run: str, given) -> str:
