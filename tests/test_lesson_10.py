@@ -248,7 +248,7 @@ def test_a_look_at_any_step(capsys):
     look(Warmed)
     assert capsys.readouterr().out.split(maxsplit=1) == ["plain", "loud: other      it raises ValueError: no batch.\n"]
     look(partial(Residual))
-    lines = capsys.readouterr().out.splitlines()
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
     assert [line[:31].split(maxsplit=1)[1].strip() for line in lines] == ["right", "loud: other", "loud: other"]
 
 

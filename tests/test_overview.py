@@ -49,7 +49,7 @@ def test_the_table(tmp_path, journal):
     journal.append(Graded("lost-mask", "Again", NOON), Graded("streams", "Easy", NOON), Graded("gone", "Again", NOON))
     deck = sample_deck(tmp_path)
     lines = overview(journal, deck, lambda: NOON + timedelta(hours=1)).splitlines()
-    assert lines[0].split() == ["lesson", "checks", "passed", "first", "last", "cards", "due", "seen"]
+    assert lines[0].split() == ["lesson", "checks", "passed", "first", "last", "cards", "due", "cards", "seen"]
     of = len(catalogue()["04"])
     (line,) = (line for line in lines if line.startswith("04 "))
     assert line.split() == ["04", "2", "of", str(of), "2026-03-01", "2026-03-04", "1", "2", "of", "3"]

@@ -14,22 +14,23 @@
 # # 10 · Coding drills
 #
 # *This step is wrong under checkpointing. Say what happens, then repair it.* So begins many an interview, and many a Monday. Here are
-# twelve such steps, of a screen each, after real training code, each wrong for another reason. None of them raises without
-# checkpointing.
+# twelve such steps, modelled on real training code, none longer than a screen, and each wrong for a reason of its own. Without
+# checkpointing none of them raises.
 #
 # **You will be able to**
 # - read a training step and say, before you run it, what becomes of it under either implementation of checkpointing;
-# - repair it so that it does what it is for, changes no bit of the plain run, and can be replayed under both;
-# - tell a repair from a way to make the error go away.
+# - repair it so that it does what it is for, gives the plain run's loss and state as before, and is right under both;
+# - tell a repair from a change that only makes the error go away.
 #
-# **Time** 5 to 15 minutes each, two hours for all; they stand on their own. **You need** PyTorch: modules, `backward`. Lessons 03 and
-# 08 help most. The outputs are stored; after a restart, run the first cells, down to the table of words, and go to your drill.
+# **Time** 5 to 15 minutes each, two hours for all. **You need** PyTorch: modules, `backward`. Lessons 03 and 08 help most. Each drill stands
+# on its own: after a restart, run the cells above *Screen*, then go to your drill.
 #
 # **The words.** A *segment* is a part of the model that is checkpointed. Its *forward* throws away the *saved tensors* that backward
 # would need; the *recomputation*, a second run of that forward during backward, brings them back. The *plain run* is the same step without
-# checkpointing. **Reentrant** and **non-reentrant** (`use_reentrant=True`, `=False`) are torch's two implementations. *Replayable*: under
-# both, gradients and state are the plain run's. *Off by 0.5*: the difference from the plain run's gradient has half that gradient's norm,
-# in the worst tensor.
+# checkpointing. **Reentrant** and **non-reentrant** (`use_reentrant=True`, `=False`) are torch's two implementations. The *state* of a step is
+# what it leaves changed besides gradients: buffers, counters, logged values. A step is *replayable* if, under both implementations,
+# gradients and state are the plain run's. A gradient is *off by 0.5* if it differs from the plain run's by half of that gradient's norm, in the
+# worst tensor.
 
 # %% tags=["nbval-ignore-output"]
 import platform
@@ -68,23 +69,35 @@ print("ready")
 # | 11 | The best of four experts | 15 | order and rounding | staff |
 # | 12 | torch's own cache | 15 | another world | staff |
 #
-# *Screen* is what a first conversation asks, *onsite* a longer one, *staff* one in which you are expected to see what the obvious repair
-# breaks. Within a level the order is the one to go in.
+# The topic is the kind of cause, much as lesson 08 sorts them. The levels: *screen*, a first conversation; *onsite*, a longer one; *staff*, one
+# in which you are expected to see what the obvious repair breaks. The drills get harder from top to bottom.
 #
 # **As a candidate.** Set a clock. Say (a) aloud first, with your reason, for all three runs; only then fill it in. For (b) say what must not
-# change before you write: what the step is for, its plain run, the state that it leaves. The checks ask exactly that. A hint costs less than
-# silence: `hint.say_jitter()` and `hint.mend_jitter()`, in a cell of your own, and again for the next one.
+# change before you write: what the step is for, its plain run, the state that it leaves. Asking for a hint is better than silence:
+# `hint.say_jitter()` and `hint.mend_jitter()`, in a cell of your own, give one for the first drill, and another one each time you call them.
 #
-# **As an interviewer.** Give the story and the code, not the title. Listen for the order: what does the second run find otherwise, does that
-# change how many tensors are saved or of which shape, who looks. Three questions tell more than a right table: *how would you notice it in a
-# run*, *which repair would you refuse in a review*, *what if there were two of these segments*. The fold under each drill has what to
-# expect. Whoever says "it is fine without checkpointing" where it is of no use there either (one is like that) has answered another question.
+# **As an interviewer.** Give the story and the code, not the title and the topic. Listen for three steps: what does the recomputation find
+# changed; does that alter the number or the shapes of the saved tensors; and which implementation looks at those. Three questions tell you
+# more than a right table: *How would you notice it in a run? Which repair would you refuse in a review? What if there were two of these
+# segments?* The fold under each drill says what to expect. One step is of no use without checkpointing, either: whoever calls it fine
+# because both passes agree has not asked what it is for.
 #
 # ## How a drill goes
 #
-# Each is a `Model`. `build` makes its parts, from a seed; `rows` is the batch, [32, 16]. `step(run)` is one training step, forward and backward, in
-# which each checkpointed segment is called by `run(segment, *args)`: the plain run calls it, the others give it to `checkpoint`. `power` is the
-# mean square, a loss; `Block` is x + down(gelu(up(x))). `look(...)` shows what becomes of any step. One that you know from lesson 05:
+# Each drill is a `Model`. `build` makes its parts, from a seed; `rows` is the batch, [32, 16]. `step(run)` is one training step, forward and
+# backward. It calls each segment by `run(segment, *args)`: in the plain run that is a plain call, in the other two a call of `checkpoint`.
+# `power`, the mean square, serves as a loss; `Block` is x + down(gelu(up(x))).
+#
+# In (a) you say what happens in each of the three runs, plain, reentrant and non-reentrant, in one of these words:
+
+# %%
+print(words())
+
+# %% [markdown]
+# *No use* is said of the plain run only. The other two are compared with the plain run, of use or not.
+#
+# An example, known from lesson 05: a layer that is switched on slowly, by a share that grows with the number of calls. `look(...)` runs a
+# step of any such class. **Predict**: which word for which run?
 
 # %%
 class Warmed(Model):
@@ -103,29 +116,28 @@ class Warmed(Model):
 look(Warmed)
 
 # %% [markdown]
-# The second run counts once more, and scales by another share, twice as large. Reentrant differentiates that run. Non-reentrant keeps the
-# forward's graph, in which the share stands as a plain number: no saved tensor, so nothing recomputes it, and the gradients are right. (In lesson
-# 05 it stood in front of a layer, which saves what it is given.) What is wrong is the count. The words, of which (a) wants one for each run:
-
-# %%
-print(words())
-
-# %% [markdown]
-# *No use* is said of the plain run alone; the others are compared with it, whatever its use. For (b) write a subclass, with the methods that you
-# change in full. The check runs it: without checkpointing, against the original, whose loss and state it has to have bit for bit where nothing is drawn
-# at random; under both implementations, and over four steps by turns, in both orders; then it looks whether it still does what it is for, whether its layers are still
-# recomputed, and whether it has left something changed that is not its own. Your class is called as the original is, with `Right` behind it.
-# Arguments of a segment are given by position: reentrant takes no others.
+# The recomputation counts one call more, so its share is twice as large. Reentrant differentiates the recomputation: wrong gradients.
+# Non-reentrant keeps the forward's graph, in which the share is a plain number and no saved tensor. So it is the forward's share, and the
+# gradients are right. (In lesson 05 the share stood in front of a layer, which saves its input.) What is wrong is the count.
+#
+# In (b) you write a subclass with the methods that you change, in full. It is named like the original, with `Right` at the end. Give a
+# segment its arguments by position: reentrant takes no others. The check asks:
+#
+# - Without checkpointing, are loss and state those of the original, bit for bit? (Where noise is drawn: with the noise off.)
+# - Are the gradients and the state right under both implementations, also over four steps that take turns, in both orders?
+# - Does the step still do what it is for?
+# - Are its layers still recomputed?
+# - Does it leave alone what is not its own: seeds, switches, other objects?
 
 # %% [markdown]
 # ## Screen
 #
-# Four faults that one should find on the spot, without running anything.
+# Four faults that you should find by reading, without running anything.
 
 # %% [markdown]
 # ### 1 · Noise as augmentation
 #
-# *5 minutes · randomness.* An intern ported the augmentation from the data loader, which was written in NumPy, into the model: it runs on the activations now. Checkpointing came a month later.
+# *5 minutes · randomness.* The data loader added noise to the inputs, in NumPy. An intern moved these lines into the model, so that the noise is added to the activations. Checkpointing was switched on a month later.
 #
 # ```python
 # # recompute_lab/specimens/drills/jitter.py: class Jittered(Model)
@@ -144,7 +156,7 @@ print(words())
 #     return loss.detach()
 # ```
 #
-# **What it is for.** In training, each element gets normal noise of its own, of standard deviation `strength`, new in each step. In evaluation there is none.
+# **What it is for.** In training, each element gets normal noise of its own, with standard deviation `strength`, drawn anew in each step. In evaluation there is none.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -179,16 +191,16 @@ check.mend_jitter(JitteredRight)
 # %% [markdown]
 # <details><summary>Why (open when you are done)</summary>
 #
-# Both implementations take down torch's default generators at the forward, and put them back for the recomputation. NumPy's stream is
-# nobody's: it has moved on, and the second run adds other noise. The loss comes from one noise, the gradients from another. As many tensors
-# are saved, of equal shapes, so nobody raises. The plain run is right, and a test of the model alone would be, too. To draw the noise outside
-# and to give it as an argument is as good: arguments are kept.
+# Both implementations note the state of torch's default generators in forward, and put it back for the recomputation. Nobody does so for
+# NumPy's stream: it has moved on, and the recomputation adds other noise. The loss comes from one noise, the gradients from another. As
+# many tensors are saved, of equal shapes, so nothing raises. The plain run is right, so a test without checkpointing passes. Another good
+# repair draws the noise outside and gives it as an argument: arguments are kept.
 # </details>
 
 # %% [markdown]
 # ### 2 · A residual, in place
 #
-# *5 minutes · arguments.* Somebody saw in a memory profile that the sum makes a new tensor in each layer, and saved it. The plain run gives the same gradients and needs less memory; so the change was merged.
+# *5 minutes · arguments.* A memory profile showed that the residual sum makes a new tensor in each layer, so somebody wrote it in place. The plain run gave the same gradients in less memory, and the change was merged.
 #
 # ```python
 # # recompute_lab/specimens/drills/residual.py: class Residual(Model)
@@ -208,7 +220,7 @@ check.mend_jitter(JitteredRight)
 #     return loss.detach()
 # ```
 #
-# **What it is for.** A stream, updated twice from itself and a position.
+# **What it is for.** A residual stream is updated twice, each time by a block that sees the stream and an embedding of the position.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -246,16 +258,17 @@ check.mend_residual(ResidualRight)
 # %% [markdown]
 # <details><summary>Why (open when you are done)</summary>
 #
-# Neither the stem's layer nor the first sum in `update` needs the values of `x` for backward, so autograd has no objection to `+=`. A
-# checkpointed segment does need them: it is run again from its argument. Both implementations keep it by autograd's own means, which count
-# how often a tensor was written to, and so both raise, in words that say nothing of checkpointing. Nothing was saved anyway: what is to be
-# run again has to stay. (With `x.data += ...` nobody counts and nobody raises, and even the plain run has lost the position's gradient.)
+# Neither the stem nor the sum in `update` needs the values of `x` for backward, so autograd lets `+=` pass. A checkpointed segment does need
+# them: it is run again from its argument. Both implementations keep the argument as autograd keeps a saved tensor, and autograd checks
+# whether a saved tensor has been written to since. So both raise, in words that do not mention checkpointing. And no memory would be
+# saved: the argument of a segment has to stay. (With `x.data += ...` autograd does not see the write, so nothing raises, and even the
+# plain run loses the position's gradient.)
 # </details>
 
 # %% [markdown]
 # ### 3 · One block, four depths
 #
-# *7 minutes · another world.* A weight-sharing transformer: one block, four times. The author wanted to leave the block's signature alone, since a library's wrapper calls it, and told it its depth by an attribute.
+# *7 minutes · another world.* A transformer with shared weights: one block, used four times. A library's wrapper calls `layer`, so the author left its signature alone and told it the depth by an attribute.
 #
 # ```python
 # # recompute_lab/specimens/drills/depth.py: class Repeated(Model)
@@ -318,15 +331,15 @@ check.mend_depth(RepeatedRight)
 # <details><summary>Why (open when you are done)</summary>
 #
 # In backward the loop is over, and `self.depth` is 3 for all four recomputations. Reentrant builds its graph in the second run: row 3 of the
-# embedding gets all the gradient, rows 0 to 2 get zeros (not `None`: it is one parameter). Non-reentrant keeps the forward's graph, so each
-# row gets *a* gradient, computed from the wrong saved tensors; only the last one is right. A closure over the loop's variable would do the
-# same. What a segment reads must be an argument of it, or be the same when backward runs.
+# embedding gets all the gradient, rows 0 to 2 get zeros (not `None`, since the embedding is one parameter). Non-reentrant keeps the
+# forward's graph, so each row gets *a* gradient, but computed from the wrong saved tensors; only the last row's is right. A closure over the
+# loop's variable would do the same. Whatever a segment reads must be one of its arguments, or be unchanged when backward runs.
 # </details>
 
 # %% [markdown]
 # ### 4 · A mask that both passes agree on
 #
-# *8 minutes · randomness.* Dropout in a recurrent cell wants one mask for a whole sequence. With checkpointing the masks of the two passes differed, so somebody seeded the generator in front of the draw. The checkpointed run agreed with the plain one, to the last bit, and the ticket was closed.
+# *8 minutes · randomness.* Dropout in a recurrent cell needs one mask for a whole sequence, but here each segment drew one of its own. So somebody seeded the generator before the draw. After that the segments shared a mask, the checkpointed run agreed with the plain one to the last bit, and the ticket was closed.
 #
 # ```python
 # # recompute_lab/specimens/drills/locked.py: class Locked(Model)
@@ -357,7 +370,7 @@ check.mend_depth(RepeatedRight)
 #     return loss.detach()
 # ```
 #
-# **What it is for.** In training, each sequence keeps one mask from its first step to its last, in both segments; in the next step of training it has another one. A share `p` is dropped, the rest is scaled up. In evaluation there is no mask.
+# **What it is for.** In training, each sequence keeps one mask from its first vector to its last, in both segments; in the next training step it has another one. A share `p` is dropped, the rest is scaled up. In evaluation there is no mask.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -399,21 +412,21 @@ check.mend_locked(LockedRight)
 # %% [markdown]
 # <details><summary>Why (open when you are done)</summary>
 #
-# Replayable it is. But the seed is the same in every step, so that the same columns are missing for good: not dropout, but a smaller network.
-# And it seeds the generator of everybody: whatever draws after it, the next layer's dropout or a shuffle, draws the same in every step, too.
-# Take the seed away, and the two segments draw a mask each: the fault that the seed had hidden. What two segments share, their caller makes.
-# *To agree is not the aim; to agree on the right thing is.*
+# The step is replayable. But the seed is the same in every step, so the same places are dropped for good: that is not dropout, but a smaller
+# network. It is also everybody's generator that is seeded: whatever draws after it, such as the next layer's dropout or a shuffle, draws the
+# same numbers in every step, too. Take the seed away, and the two segments draw a mask each: the fault that the seed was meant to mend. What two
+# segments share, their caller has to make. *To agree is not the aim; to agree on the right thing is.*
 # </details>
 
 # %% [markdown]
 # ## Onsite
 #
-# Five that take a second look: who writes what, when, and does it have a graph?
+# Five faults that take a second look. Who writes what, and when? And does it have a graph?
 
 # %% [markdown]
 # ### 5 · A loss on the side
 #
-# *10 minutes · state.* A mixture of experts, adapted from a library in which layers have one output. The balance loss could not be returned, so the layers add it to an attribute, and the trainer picks it up.
+# *10 minutes · state.* A mixture of experts, adapted from a library in which layers have one output. So the balance loss, which keeps the experts equally busy, could not be returned: the layers add it to an attribute, and the training loop picks it up.
 #
 # ```python
 # # recompute_lab/specimens/drills/balance.py: class Balanced(Model)
@@ -440,7 +453,7 @@ check.mend_locked(LockedRight)
 #     return loss.detach()
 # ```
 #
-# **What it is for.** The balance loss of both micro-batches is in the loss, teaches the router, and is logged.
+# **What it is for.** The balance loss of both micro-batches is part of the loss, trains the router, and is logged.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -483,15 +496,15 @@ check.mend_balance(BalancedRight)
 # <details><summary>Why (open when you are done)</summary>
 #
 # Non-reentrant: the loss is made from the forward's terms, with their graph, so the gradients are right. The recomputation adds both terms
-# once more, and what is logged after backward is twice as much: about 2 where it should be about 1, and an afternoon is spent on the experts.
-# Reentrant's forward runs without gradients, so that the term *is* in the loss, as a constant; the router is not told. The loss curve looks
-# the same in both. What leaves a segment by `return` has a graph, and leaves once.
+# once more, so what is logged after backward is twice as much: about 2 where it should be about 1. Somebody will look for the fault in the
+# experts. Reentrant's forward runs without gradients: the terms *are* in the loss, but as constants, and the router learns nothing from
+# them. The loss of the step is the same in both. What leaves a segment by `return` has a graph, and leaves once.
 # </details>
 
 # %% [markdown]
 # ### 6 · A look at validation
 #
-# *10 minutes · another world.* A pretrained encoder is fine-tuned with its normalisation frozen, as its authors recommend. A colleague wanted to see the validation loss of each step on the dashboard and added three lines, where the loss was at hand.
+# *10 minutes · another world.* A pretrained encoder is fine-tuned with its normalisation frozen, as its authors recommend. A colleague wanted the validation loss of each step on the dashboard, and called `validated` as soon as the training loss was known.
 #
 # ```python
 # # recompute_lab/specimens/drills/probe.py: class Probed(Model)
@@ -557,16 +570,17 @@ check.mend_probe(ProbedRight)
 # %% [markdown]
 # <details><summary>Why (open when you are done)</summary>
 #
-# `self.train()` puts back what the model's mode was, not what each module's was: when backward runs, `norm` is in training mode. It then
-# normalises by the batch. Reentrant computes gradients of that other network, and moves the pretrained statistics. Non-reentrant notices, but
-# only since BatchNorm saves the batch's mean and deviation for backward, [16] each, and in evaluation mode two empty tensors in their place.
-# The repair above only moves a line. More robust is a context manager that puts each module's own flag back.
+# `self.train()` puts *every* module into training mode, `norm` too, which had been in evaluation mode. So in the recomputation `norm`
+# normalises by the batch. Reentrant computes the gradients of that other network, and moves the pretrained statistics. Non-reentrant notices,
+# but only because BatchNorm in training mode saves two tensors of shape [16] for backward, the batch's mean and the inverse of its
+# deviation, where in evaluation mode it saves two empty ones. The solution only moves a line. A context manager that puts each module's own
+# mode back is more robust.
 # </details>
 
 # %% [markdown]
 # ### 7 · Computed once, and kept
 #
-# *10 minutes · state.* Weight standardisation, four micro-batches, one backward. The profiler showed the same weight standardised four times, so it is kept for the rest of the step. That was before checkpointing, too.
+# *10 minutes · state.* A layer standardises its weight: each row is centred and scaled. The batch goes through in four parts, with one backward for all. A profile showed that the same weight was standardised four times, so it is kept for the rest of the step. That was before checkpointing.
 #
 # ```python
 # # recompute_lab/specimens/drills/memo.py: class Standardised(Model)
@@ -631,17 +645,17 @@ check.mend_memo(StandardisedRight)
 # %% [markdown]
 # <details><summary>Why (open when you are done)</summary>
 #
-# The first segment makes the weight. Its recomputation finds it there, does not standardise, and saves fewer tensors: non-reentrant counts.
-# Reentrant's forward runs without gradients, so what it keeps has no graph; every recomputation finds it, and `weight` gets no gradient at
-# all. (Look for `.grad is None` after the first backward of a new setup.) To make it outside and leave it in `self.kept` is only half a
-# repair: each of reentrant's four backwards goes through its graph, and the second one raises, see drill 8. As an argument it is right under
-# both.
+# The first segment makes the weight. Its recomputation finds it made, so it saves fewer tensors, and non-reentrant raises. Reentrant's
+# forward runs without gradients, so the weight that it keeps has no graph; every recomputation finds that one, and `self.weight` gets no
+# gradient at all. (Look for `.grad is None` after the first backward of a new setup.) To make the weight outside and leave it in
+# `self.kept` is only half a repair: each of reentrant's four backwards goes through its graph, and the second one raises, as in drill 8.
+# Given as an argument, it is right under both.
 # </details>
 
 # %% [markdown]
 # ### 8 · What the decoder looks at
 #
-# *10 minutes · cut off.* A decoder looks at the encoder's output in every layer. The layers' signature came from a decoder-only model, so the output is left where all layers find it.
+# *10 minutes · cut off.* A decoder attends to the encoder's output in every layer. Its layers came from a decoder-only model, and their signature has no place for that output. So it is left in an attribute, where all layers find it.
 #
 # ```python
 # # recompute_lab/specimens/drills/memory.py: class Translator(Model)
@@ -667,7 +681,7 @@ check.mend_memo(StandardisedRight)
 #     return loss.detach()
 # ```
 #
-# **What it is for.** The source is encoded once; both layers look at it; the encoder learns from both.
+# **What it is for.** The source is encoded once, both layers attend to it, and the encoder learns from both.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -706,17 +720,17 @@ check.mend_memory(TranslatorRight)
 # %% [markdown]
 # <details><summary>Why (open when you are done)</summary>
 #
-# `memory` is a tensor with a graph behind it. Non-reentrant keeps the forward's graph, in which it is in its place. Reentrant runs a backward
-# of its own for each segment, through everything that the second run has touched; what is no argument is not cut off, so the first of these
-# goes on into the encoder, and frees its graph. The second one raises *Trying to backward through the graph a second time*. With a single
-# decoder layer it is right, by luck, and `retain_graph=True` does not reach the inner backward. As an argument, `memory` gets both layers'
-# gradients added up outside.
+# `memory` is a tensor with a graph behind it. Non-reentrant keeps the forward's graph, in which `memory` has its place. Reentrant runs a
+# backward of its own for each segment. It cuts off a segment's arguments from the graph before them, and nothing else. `memory` is no
+# argument, so the first of these backwards goes on into the encoder, and frees its graph. The second one raises *Trying to backward through
+# the graph a second time*. With a single decoder layer it would be right, by luck. `retain_graph=True` does not help: it does not reach the
+# inner backward. As an argument, `memory` gets the sum of both layers' gradients, and one backward goes on into the encoder.
 # </details>
 
 # %% [markdown]
 # ### 9 · A codebook that follows
 #
-# *12 minutes · state.* A tokeniser for images. The update of its codebook stood in the paper's listing behind the look-up, and so it does here. Its authors trained without checkpointing.
+# *12 minutes · state.* A tokeniser for images replaces each vector by the nearest of eight codes. In the paper's listing the codes are updated right after the look-up, and so they are here. The authors trained without checkpointing.
 #
 # ```python
 # # recompute_lab/specimens/drills/codebook.py: class Quantised(Model)
@@ -748,7 +762,7 @@ check.mend_memory(TranslatorRight)
 #     return loss.detach()
 # ```
 #
-# **What it is for.** In training, after the look-up, each code moves towards the mean of the rows that chose it, once in a step. In evaluation the codes rest.
+# **What it is for.** In training, after the look-up, each code moves towards the mean of the rows that chose it, once in a step. In evaluation the codes stay.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -787,22 +801,22 @@ check.mend_codebook(QuantisedRight)
 # %% [markdown]
 # <details><summary>Why (open when you are done)</summary>
 #
-# The forward reads the codes and then moves them, so the second run reads what the first one wrote: other codes, perhaps other neighbours, a
-# wrong gradient under both. Then it moves them again, twice as far as the paper says. *Read, then written*: a guard that skips the second
-# write comes too late, since the wrong value is read by then. Out of the segment with the write, and behind backward. The solution defers it;
-# to return `z` and `nearest`, and to let `step` follow, is the same and easier to read. A buffer that is only written, such as BatchNorm's,
-# would have been a side effect alone.
+# The forward reads the codes and then moves them. So the recomputation reads what the forward wrote: other codes, perhaps other neighbours,
+# and a wrong gradient under both. Then it moves the codes a second time. The state is *read, then written*: a guard that skips the second
+# write comes too late, since the wrong value has been read by then. The write has to leave the segment, and to wait until backward is over.
+# The solution notes what to write and writes it in `step`; to return `z` and `nearest` instead does the same. A buffer that is only written,
+# such as BatchNorm's, would have been a side effect alone.
 # </details>
 
 # %% [markdown]
 # ## Staff
 #
-# Three in which an agreement between parts is broken, and the obvious repair makes it worse.
+# Three faults between parts that are right by themselves, and whose obvious repair makes things worse.
 
 # %% [markdown]
 # ### 10 · Two losses, weighed
 #
-# *12 minutes · cut off.* An image decoder with two losses. The paper weighs them by their gradients at the last layer, and its code was written with all activations in memory. Now the decoder, last layer included, is checkpointed.
+# *12 minutes · cut off.* An image decoder is trained with two losses: to be near the image, and to please a critic. As in the paper, they are weighed by the lengths of their gradients at the last layer. Now the decoder, last layer included, is checkpointed.
 #
 # ```python
 # # recompute_lab/specimens/drills/adaptive.py: class Weighed(Model)
@@ -827,7 +841,7 @@ check.mend_codebook(QuantisedRight)
 #     return loss.detach()
 # ```
 #
-# **What it is for.** `share` is the quotient of both gradients' lengths at the last layer, anew in each step.
+# **What it is for.** `share` is the length of the first loss's gradient at the last layer, divided by that of the second, anew in each step.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -865,17 +879,17 @@ check.mend_adaptive(WeighedRight)
 # %% [markdown]
 # <details><summary>Why (open when you are done)</summary>
 #
-# To the outside a reentrant segment is one operation of its tensor arguments. `last.weight` is none of them, so it is not in the graph that
-# `autograd.grad` looks through, and it *appears to not have been used*. The advice in the message, `allow_unused=True`, gives `None`, and who
-# counts that as no gradient has a silent fault. Non-reentrant keeps the forward's graph, and is right; but it recomputes the block for each
-# of the three backward passes: it runs four times in a step. With the last layer outside of the segment, nothing is recomputed to answer the
-# question, and the block runs twice, under both.
+# Seen from outside, a reentrant segment is one operation on its tensor arguments. `last.weight` is none of them, so it is not in the graph
+# that `autograd.grad` goes through, and the error says that it *appears to not have been used*. The message advises `allow_unused=True`. That
+# gives `None`, and to take `None` for a gradient of zero is a silent fault. Non-reentrant keeps the forward's graph, and is right. But it
+# recomputes the block for each of the three backward passes, so the block runs four times in a step. With the last layer outside of the
+# segment nothing is recomputed for the two lengths, and the block runs twice, under both.
 # </details>
 
 # %% [markdown]
 # ### 11 · The best of four experts
 #
-# *15 minutes · order and rounding.* A switch transformer's routing: each row goes to the expert with the highest score. On a GPU the scores' last bits depend on the order of additions. It crashes about once a day.
+# *15 minutes · order and rounding.* The routing of a switch transformer: each row goes to the expert with the highest score. On the team's GPUs the scores' last bits depend on the order of additions. Training crashes about once a day.
 #
 # ```python
 # # recompute_lab/specimens/drills/route.py: class Routed(Model)
@@ -901,7 +915,7 @@ check.mend_adaptive(WeighedRight)
 #     return loss.detach()
 # ```
 #
-# **What it is for.** Each row has one expert, each expert sees its own rows only, and the router learns through the softmax. `rounded` stands for the kernel that nobody can make reproducible: the check puts one row on a tie there, and lets the last bits decide, in both directions.
+# **What it is for.** Each row has one expert, each expert sees its own rows only, and the router learns through the softmax. `rounded` stands for a kernel that cannot be made reproducible. The check puts one row on a tie and lets `rounded` change the last bits between its calls, in either direction. So keep its call.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -938,17 +952,17 @@ check.mend_route(RoutedRight)
 # %% [markdown]
 # <details><summary>Why (open when you are done)</summary>
 #
-# One row changes its expert between the passes. Each expert still runs, so as many tensors are saved; but two of them have a row more, or
-# less. Non-reentrant raises, in both directions, unlike a guard (lesson 03), which it sees in one direction only. Reentrant differentiates
-# the second route, with the loss of the first. The tempting repair is dangerous: to run all experts on all rows makes the shapes agree, the
-# error goes away, and the wrong gradients stay. A decision whose inputs may come out otherwise has to be made once, and handed to both
-# passes.
+# One row changes its expert between the passes. Each expert still runs, so as many tensors are saved; but one expert has a row more, another
+# one a row less. Non-reentrant raises in both directions. (A guard that flips it sees in one direction only: lesson 03.) Reentrant
+# differentiates the second route, with the loss of the first. The tempting repair is dangerous: run all experts on all rows, and the shapes
+# agree, the error goes away, and the wrong gradients stay. A decision that may come out differently has to be made once, and handed to
+# both passes.
 # </details>
 
 # %% [markdown]
 # ### 12 · torch's own cache
 #
-# *15 minutes · another world.* A recurrent weight with rows of length 1, by torch's own parametrization. The documentation says that in a loop it should be computed once, inside of `parametrize.cached()`; so the forward was wrapped in it. Checkpointing came last.
+# *15 minutes · another world.* A recurrent weight whose rows have length 1, by torch's own parametrization: each access computes the weight from its parameter. For a loop, torch's documentation recommends to compute it once, inside of `parametrize.cached()`, so the forward was wrapped in that. Checkpointing came last.
 #
 # ```python
 # # recompute_lab/specimens/drills/recurrent.py: class Recurrent(Model)
@@ -973,7 +987,7 @@ check.mend_route(RoutedRight)
 #     return loss.detach()
 # ```
 #
-# **What it is for.** The weight's rows have length 1 (`UnitRows` divides each by its norm), and it is computed from its parameters once for each segment and pass at most.
+# **What it is for.** The weight's rows have length 1 (`UnitRows` divides each by its norm). In each pass through a segment the weight is computed at most once.
 #
 # **(a)** Say what happens. **(b)** Repair it.
 
@@ -1015,12 +1029,12 @@ check.mend_recurrent(RecurrentRight)
 # %% [markdown]
 # <details><summary>Why (open when you are done)</summary>
 #
-# The forward of the first segment computes the weight, the second one finds it. Backward runs when the cache is closed, and each
-# recomputation computes the weight in every step of its loop. Reentrant differentiates just that: the same numbers, more often, and right.
-# Non-reentrant wants the tensors that the forward saved, in their order, and gets those of a parametrization in between. To keep backward
-# inside of `with` makes it worse: the second run then finds a cache that the first one has filled; reentrant has filled it without a graph,
-# and the weight's parameter gets no gradient. A cache must be as empty and as open for both passes: it belongs into the segment. (Or compute
-# the weight outside, and give it as an argument.)
+# The forward of the first segment computes the weight; the second segment finds it in the cache. Backward runs after the cache is closed, so
+# each recomputation computes the weight anew at every turn of its loop. Reentrant differentiates that: the same numbers, more often, and
+# right. Non-reentrant expects the tensors that the forward saved, in their order, and finds those of a parametrization in between. To move
+# backward into the `with` makes it worse: the recomputation then finds a cache that the forward has filled. Reentrant's forward has filled
+# it without a graph, and the weight's parameter gets no gradient. Both passes must begin with the same cache, and the simplest is an empty
+# one of their own: it belongs in the segment. (Or compute the weight outside, and give it as an argument.)
 # </details>
 
 # %% [markdown]
@@ -1030,26 +1044,27 @@ check.mend_recurrent(RecurrentRight)
 #
 # <details><summary>A colleague's repair makes the CheckpointError go away. Which three questions do you ask in the review?</summary>
 #
-# Are the gradients the plain run's, or do only the shapes agree now (drill 11)? Does the step still do what it is for, in training, over more
-# than one step (drill 4)? Is the state that it leaves the plain run's, once (drills 5 and 9)?
+# Are the gradients the plain run's, or do only the shapes agree (drill 11)? Does the step still do what it is for, over more than one step of
+# training (drill 4)? Does it leave the plain run's state, with nothing written twice (drills 5 and 9)?
 # </details>
 #
 # <details><summary>A segment reads a tensor that is no argument of it. When is that harmless, and when not?</summary>
 #
-# Harmless: it is a leaf, a parameter or a buffer, and the same when backward runs. Not: its value has changed (drills 3 and 9); it has a graph
-# behind it, under reentrant, and there is more than one segment (drill 8); it was made in one of the two passes (drills 7 and 12).
+# Harmless, if it is a parameter or a buffer, and unchanged when backward runs. Not, if its value has changed (drills 3 and 9); if it has a
+# graph behind it and more than one segment reads it, under reentrant (drill 8); or if one pass makes it and the other finds it made (drills
+# 7 and 12).
 # </details>
 #
 # <details><summary>From lesson 03: in drill 11 non-reentrant notices the flip in both directions, and a guard's flip in one. Why?</summary>
 #
-# A guard decides how many tensors are saved, and a recomputation that wants to save more is cut off at the forward's count. A route leaves the
-# count as it is, and changes shapes: those are compared, tensor by tensor, whatever the direction.
+# A guard decides how many tensors are saved, and early stop ends a recomputation that would save more at the forward's count. A route leaves
+# the count as it is, and changes shapes. Those are compared, tensor by tensor, whatever the direction.
 # </details>
 #
 # <details><summary>From lesson 08: the witness calls one cause proven and another suspected. What may you say of each in a review?</summary>
 #
-# Proven: with this put back before the recomputation, and all else as it ran, both passes agree; so it is the cause. Suspected: it differed, or it is
-# known to do this, and nobody could put it back. That is a place to look, and no reason to merge a repair.
+# Proven: with this put back for the recomputation, both passes agree, and without it they do not. So it is the cause. Suspected: it differed,
+# or is known to do this, and nobody could put it back. That is a place to look, and no reason to merge a repair.
 # </details>
 #
 # **Not shown**: devices and streams, several processes, compiled segments, `determinism_check="none"`.

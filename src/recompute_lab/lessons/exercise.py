@@ -40,7 +40,8 @@ class Verdict:
     message: str = ""
 
     def __str__(self) -> str:
-        return textwrap.fill(f"{self.status}: {self.message}" if self.message else self.status, 100)
+        told = f"{self.status}: {self.message}" if self.message else self.status
+        return "\n".join(textwrap.fill(line, 100) for line in told.splitlines())
 
 
 class Exercise:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -43,10 +44,10 @@ NUMPY_MASK: Card = card_of(
         ],
         "senior": [
             {
-                "says": "The stream's state, taken at the segment's entry, is put back for the recomputation.",
+                "says": "The stream's state, read at the segment's entry, has to be put back for the recomputation.",
                 "shown_by": "tests/test_own_checkpoint.py::test_each_stage_replays_more_than_the_one_before",
             },
-            {"says": "Compares one step with the plain run before the run goes on.", "advice": True},
+            {"says": "I would compare one step with the plain run before the run goes on.", "advice": True},
         ],
         "follow_ups": ["And a generator that the module made for itself?"],
         "lesson": "04_dropout.ipynb#2 · Streams that nobody rewinds",
@@ -227,8 +228,18 @@ def _outputs(path: Path) -> list[str]:
 
 
 def folded(text: str) -> str:
-    """Each line of the text in lines of 96 columns at most, as JupyterLab shows them; a table's lines are shorter."""
-    return "\n".join(textwrap.fill(line, 96) if len(line) > 96 else line for line in text.splitlines())
+    """Each line of the text in lines of 70 columns at most, for which a small window of JupyterLab has room, too.
+
+    Further lines of a point start where its text does. A table's lines are left alone.
+    """
+    return "\n".join(
+        _folded(line) if len(line) > 70 and "  " not in line.strip() else line for line in text.splitlines()
+    )
+
+
+def _folded(line: str) -> str:
+    start = re.match(r"\s*(\d+\. )?", line)[0]
+    return textwrap.fill(line, 70, subsequent_indent=" " * len(start))
 
 
 def facts_and_judgements(cards: Iterable[Card]) -> tuple[int, int]:

@@ -55,7 +55,7 @@ def overview(journal: Journal | None = None, deck: Deck | None = None, clock: Ca
     ready = Counter(card.notebook[:2] for card in cards if card.id in due and due[card.id] <= now)
     seen = Counter(card.notebook[:2] for card in cards if card.id in due)
     there = Counter(card.notebook[:2] for card in cards)
-    lines = [("lesson", "checks passed", "first", "last", "cards due", "seen")]
+    lines = [("lesson", "checks passed", "first", "last", "cards due", "cards seen")]
     total = 0
     for lesson in sorted({*exercises, *there}):
         names = exercises.get(lesson, [])

@@ -29,14 +29,33 @@ _MAIN = {
     GRADED: "Draw the next card",
 }
 _DAY = 24 * 3600
-# Long points in several lines, and a focus that is seen in every theme.
+# Long points in several lines that hang from their box, parts that are told apart, four grades in one row or in two by
+# two, and a focus that is seen in every theme. The class is named twice where ipywidgets' own rules would win.
 _CSS = """<style>
-.card-panel .widget-checkbox label { white-space: normal; overflow: visible; height: auto; line-height: 1.4; }
-.card-panel .widget-checkbox { height: auto; overflow: visible; padding-left: 4px; }
-.card-panel .widget-html-content { line-height: 1.45; }
-.card-panel .widget-html-content ul { margin: 2px 0 6px; }
-.card-panel .card-question { font-size: 115%; }
-.card-panel :is(button, select, input):focus-visible {
+.card-panel { padding: 4px; }
+.card-panel.card-panel .widget-box { overflow: visible; }
+.card-panel .widget-html-content { line-height: 1.5; }
+.card-panel .widget-html-content ul { margin: 2px 0 0; padding-left: 20px; }
+.card-panel .widget-html-content li { margin: 0; padding-left: 4px; }
+.card-panel .widget-html-content li + li { margin-top: 3px; }
+.card-panel .card-facts { color: var(--jp-ui-font-color2, #616161); }
+.card-panel .card-question { display: block; font-size: 115%; line-height: 1.4; text-wrap: balance; }
+.card-panel.card-panel .card-part {
+    border-top: 1px solid var(--jp-border-color2, #bdbdbd); margin: 8px 0 0; padding: 6px 0 0;
+}
+.card-panel.card-panel .widget-html.card-part { padding: 6px 2px 0; }
+.card-panel .card-read { margin-top: 8px; }
+.card-panel .widget-checkbox { height: auto; overflow: visible; }
+.card-panel .widget-checkbox label {
+    display: flex; align-items: flex-start; gap: 8px;
+    white-space: normal; overflow: visible; height: auto; line-height: 1.5; cursor: pointer;
+}
+.card-panel .widget-checkbox label input { flex: none; align-self: flex-start; margin: 0.25em 0 0 2px; }
+.card-panel.card-panel .card-grades {
+    display: grid; grid-template-columns: repeat(auto-fit, minmax(max(22%, min(46%, (560px - 100%) * 999)), 1fr));
+}
+.card-panel select { appearance: auto; background-image: none !important; }
+.card-panel.card-panel.card-panel :is(button, select, input):focus-visible {
     outline: 2px solid var(--jp-ui-font-color1, black);
     outline-offset: 2px;
 }
@@ -100,7 +119,7 @@ class CardPanel(widgets.VBox):
         self.main = self._button(_MAIN[NONE], self._go_on, width="230px", button_style="primary")
         self.skip = self._button("Skip this card", self._skip)
         self.pause = self._button("Pause the timer", self._pause, width="170px")
-        self.grades = {grade: self._button(grade, partial(self._grade, grade), width="150px") for grade in GRADES}
+        self.grades = {grade: self._button(grade, partial(self._grade, grade)) for grade in GRADES}
         # Ticks in the browser, also while the kernel is busy. Its own buttons have no names, so it is out of sight.
         self.clock = widgets.Play(interval=1000, max=_DAY, show_repeat=False, layout=widgets.Layout(display="none"))
         self.bar = widgets.IntProgress(0, 0, 60, layout=widgets.Layout(width="200px"))
@@ -110,7 +129,11 @@ class CardPanel(widgets.VBox):
         self.good, self.senior = widgets.VBox(), widgets.VBox()
         self.points: dict[str, list[widgets.Checkbox]] = {"good": [], "senior": []}
         self._timer = _row(self.pause, self.bar, self.time, self.clock)
-        self._graded = widgets.VBox([widgets.HTML("<strong>Grade your answer</strong>"), _row(*self.grades.values())])
+        row = _row(*self.grades.values())
+        row.add_class("card-grades")
+        self._graded = widgets.VBox([widgets.HTML("<strong>Grade your answer</strong>"), row])
+        for part in (self.question, self.weak, self.good, self.senior, self.follow_ups, self._graded):
+            part.add_class("card-part")
         for control in (self.topic, self.level):
             control.observe(lambda _: self._safely(self._chosen), "value")
         self.clock.observe(lambda _: self._safely(self._tick), "value")
@@ -202,7 +225,7 @@ class CardPanel(widgets.VBox):
         card, self.shown = self._card, shown
         self.main.description = _MAIN[shown]
         if shown in (NONE, QUESTION):
-            asked = _spoken(f"{_facts(card)}<br>{_strong(card.question)}") if card else ""
+            asked = _spoken(f"{_facts(card)}{_strong(card.question)}") if card else ""
             self.question.value, self.weak.value, self.follow_ups.value = asked, "", ""
             self._points("good", ())
             self._points("senior", ())
@@ -218,12 +241,12 @@ class CardPanel(widgets.VBox):
             self._say("Tick what you said.")
         elif shown == ALL:
             asked = _list("Follow-ups", card.follow_ups)
-            read = f"Read: {marked(card.notebook)}, section “{marked(card.heading)}”."
+            read = f'<div class="card-read">Read: {marked(card.notebook)}, section “{marked(card.heading)}”.</div>'
             self.follow_ups.value = _spoken(f"{asked}{read}")
             self._say("Answer the follow-ups, too, then grade.")
         for part in (self._timer, self._graded):  # the focus is in neither when there is no card
             _appear(part, card is not None)
-        for part in (self.weak, self.follow_ups):
+        for part in (self.question, self.weak, self.follow_ups):
             _appear(part, bool(part.value))
         for part in (self.good, self.senior):
             _appear(part, bool(part.children))
@@ -240,6 +263,7 @@ class CardPanel(widgets.VBox):
         suggested = self._suggested() if ticking else None
         for grade, button in self.grades.items():
             button.description = f"{grade} (suggested)" if grade == suggested else grade
+            button.style.font_weight = "bold" if grade == suggested else "normal"
         self.sentence.text = " ".join([*self._told, self._why()] if ticking else self._told)
 
     def _suggested(self) -> str:
@@ -320,7 +344,8 @@ def _spoken(content: str) -> str:
 
 
 def _facts(card: Card) -> str:
-    return html.escape(f"{card.level}, {card.minutes} minute" + ("s" if card.minutes != 1 else ""))
+    told = html.escape(f"{card.level}, {card.minutes} minute" + ("s" if card.minutes != 1 else ""))
+    return f'<span class="card-facts">{told}</span>'
 
 
 def _list(title: str, items: Iterable[str]) -> str:

@@ -45,5 +45,5 @@ def run_of_intervals(runs: Mapping[str, Sequence[timedelta]]) -> Figure:
     axes.set_xlim(0.8, max(ends, default=1) + 0.1)
     axes.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.6)
     axes.set_xlabel("answer, each given as soon as the card is due")
-    axes.set_title("How long the card stays away after it")
+    axes.set_title("How long the card stays away after each answer")
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recompute_lab.instruments.steps import plainly, stepped
 from recompute_lab.lessons.drills.drill import Make
-from recompute_lab.lessons.drills.measure import OTHER, RIGHT, closed, error_of, others
+from recompute_lab.lessons.drills.measure import OTHER, RIGHT, error_of, others, row
 
 
 def look(make: Make) -> None:
@@ -19,4 +19,4 @@ def look(make: Make) -> None:
     if plain is not None:
         seen |= others(make, plain)
     for name, (word, sight) in seen.items():
-        print(f"{name:<14} {word:<16} {closed(sight)}")
+        print(row(name, word, sight))

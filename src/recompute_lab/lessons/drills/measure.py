@@ -70,8 +70,13 @@ def sight_of(result: Outcome) -> str:
         worst = max(found.rows, key=lambda row: row.error)
         return f"no error, and the gradient of {worst.name} is off by {worst.error:.1g}{warned}"
     if found.changed:
-        return f"gradients right, and otherwise than after the plain run: {', '.join(found.changed[:3])}{warned}"
+        return f"gradients right, but state is not the plain run's: {', '.join(found.changed[:3])}{warned}"
     return f"gradients and state are the plain run's{warned}"
+
+
+def row(run: str, word: str, sight: str) -> str:
+    """What became of a run as a row of a table: its name, its word, and what was seen, in lines of 96 at most."""
+    return textwrap.fill(f"{run:<14} {word:<16} {closed(sight)}", 96, subsequent_indent=" " * 32)
 
 
 def closed(sentence: str) -> str:

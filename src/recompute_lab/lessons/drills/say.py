@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recompute_lab.lessons.drills.drill import Drill
-from recompute_lab.lessons.drills.measure import NO_USE, OTHER, RIGHT, RUNS, WORDS, closed, measured
+from recompute_lab.lessons.drills.measure import NO_USE, OTHER, RIGHT, RUNS, WORDS, closed, measured, row
 from recompute_lab.lessons.exercise import Wrong
 
 _OF_PLAIN = (RIGHT, NO_USE, OTHER)
@@ -21,7 +21,7 @@ def said(drill: Drill, answer: dict) -> str:
             if words[run] != word:
                 when = f", {staged}" if staged else ""
                 raise Wrong(f"{run}{when}: you said {words[run]!r}; run, it is {word!r}: {closed(seen)}")
-    return " ".join(f"{run}: {closed(seen)}" for run, (_, seen) in found.items())
+    return "\n".join(["it ran as you said.", *(row(run, *told) for run, told in found.items())])
 
 
 def _word(run: str, given) -> str:
