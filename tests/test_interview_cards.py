@@ -43,6 +43,7 @@ ASKS = (
     "Tell",
     "Walk",
 )
+NOT_RUN = {"skip", "xfail", "importorskip"}  # and skipif, unless it asks the machine
 LONGEST = 45  # words in a sentence that is to be said aloud
 
 DECK = tomllib.loads(CARDS.read_text(encoding="utf-8"))
@@ -80,7 +81,7 @@ def source_of(link: str) -> str:
     """The source of the test that a link names, and of the module's constants that it names."""
     path, _, name = link.partition("::")
     assert re.fullmatch(r"tests/test_\w+\.py", path), f"{link}: a test stands in tests/test_....py"
-    name = re.sub(r"\[.*\]$", "", name)
+    name, _, case = name.removesuffix("]").partition("[")
     source, tree = module(path)
     steps, scope = name.split("::"), tree.body
     for step in steps:
@@ -88,7 +89,14 @@ def source_of(link: str) -> str:
         assert node is not None, f"{link}: {path} has no {step}"
         scope = node.body
     assert isinstance(node, ast.FunctionDef) and node.name.startswith("test_"), f"{link}: {name} is no test"
-    assert any(isinstance(n, ast.Assert) or _expects_an_error(n) for n in ast.walk(node)), f"{link} asserts nothing"
+    assert any(_asserts(n) or _expects_an_error(n) for n in ast.walk(node)), f"{link} asserts nothing"
+    assert not any(isinstance(n, ast.Return) for n in node.body), f"{link} ends before its assertions"
+    marks = [n for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "pytestmark"]
+    idle = {how for part in (node, *marks) for n in ast.walk(part) if (how := _not_run(n))}
+    assert not idle, f"{link}: a test that may not run, or may fail, shows nothing: {', '.join(sorted(idle))}"
+    decorators = "\n".join(ast.get_source_segment(source, decorator) for decorator in node.decorator_list)
+    for part in filter(None, case.split("-") if "ids=[" in decorators else ()):  # others are made when it runs
+        assert part in decorators, f"{link}: the test has no case {part}"
     lines = source.splitlines()
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     named = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
@@ -99,6 +107,17 @@ def source_of(link: str) -> str:
         and named & {t.id for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name)}
     ]
     return "\n".join([*lines[first - 1 : node.end_lineno], *constants])
+
+
+def _asserts(node: ast.AST) -> bool:
+    return isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)
+
+
+def _not_run(node: ast.AST) -> str:
+    """How a node keeps its test from running, or from failing; "" where it does not."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.skipif"):
+        return "skipif" if all(isinstance(condition, ast.Constant) for condition in node.args) else ""
+    return node.attr if isinstance(node, ast.Attribute) and node.attr in NOT_RUN else ""
 
 
 def _expects_an_error(node: ast.AST) -> bool:
@@ -235,6 +254,26 @@ def test_numbers_are_told_from_words():
 def test_what_shows_nothing_is_no_evidence(link, why):
     with pytest.raises(AssertionError, match=why):
         evidence(link)
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("@pytest.mark.skip(reason='')\ndef test_x():\n    assert f() == 1", "may not run"),
+        ("@pytest.mark.skipif(True, reason='')\ndef test_x():\n    assert f() == 1", "may not run"),
+        ("@pytest.mark.xfail\ndef test_x():\n    assert f() == 1", "may not run"),
+        ("pytestmark = pytest.mark.skip\ndef test_x():\n    assert f() == 1", "may not run"),
+        ("def test_x():\n    pytest.skip('later')\n    assert f() == 1", "may not run"),
+        ("def test_x():\n    return\n    assert f() == 1", "ends before its assertions"),
+        ("def test_x():\n    assert True", "asserts nothing"),
+        ("def test_x():\n    f()", "asserts nothing"),
+        ("@pytest.mark.parametrize('n', [1], ids=['one'])\ndef test_x(n):\n    assert n == 1", "has no case two"),
+    ],
+)
+def test_a_test_that_shows_nothing_is_no_evidence(monkeypatch, source, why):
+    monkeypatch.setitem(globals(), "module", lambda path: (source, ast.parse(source)))
+    with pytest.raises(AssertionError, match=why):
+        source_of("tests/test_some.py::test_x[two]" if "ids" in source else "tests/test_some.py::test_x")
 
 
 def test_evidence_is_the_whole_output_or_the_test_with_its_constants():

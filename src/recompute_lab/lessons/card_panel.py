@@ -45,7 +45,7 @@ class Practice:
         ready = sum(due[card.id] <= now for card in cards if card.id in due)
         unseen = sum(card.id not in due for card in cards)
         later = len(cards) - ready - unseen
-        return f"Of {len(cards)} cards, {ready} due, {unseen} not seen yet, {later} for later."
+        return f"Of {len(cards)} card{'s' * (len(cards) > 1)}, {ready} due, {unseen} not seen yet, {later} for later."
 
     def notes(self) -> list[str]:
         return self.journal.notes() + ([NOT_KEPT] if self.journal.path is None else [])

@@ -28,7 +28,8 @@ class Drill:
 
     `ordinary` names settings in which a repair has to be the faulty step's plain run, bit for bit: a function for each,
     which sets a model so. `staged` names ways to make the fault show, where it needs noise: each turns a `Make` into
-    another. `besides(make)` raises `Wrong` for what replays there and yet is no repair. `hints_say` and `hints_mend` come one at a time; `well` is what is said of a right answer.
+    another. `besides(make)` raises `Wrong` for what replays there and yet is no repair. `hints_say` and `hints_mend`
+    come one at a time; `well` is what is said of a right answer.
     """
 
     name: str
