@@ -705,6 +705,11 @@ class MadeForShow(Standardised):
         return super().step(run)
 
 
+class KeepsTheLoss(MadeOutside):
+    def step(self, run):
+        super().step(run)
+
+
 class RawWeight(MadeOutside):
     def standardised(self):
         return self.weight
@@ -1050,6 +1055,14 @@ class AskedPlainly(Weighed):
         self.share = self.length(near) / (self.length(displeased) + 1e-4)
         y = run(self.decoder, self.stem(self.rows))
         loss = power(y - self.rows) - self.share * self.critic(y).mean()
+        loss.backward()
+        return loss.detach()
+
+
+class NotWeighed(Weighed):
+    def step(self, run):
+        y = self.last(run(self.block, self.stem(self.rows)))
+        loss = power(y - self.rows)
         loss.backward()
         return loss.detach()
 
@@ -1439,6 +1452,7 @@ ANSWERS = {
     "mend_memo": Answers(
         right=[(MadeOutside,), (MadeInOneOfItsOwn,), (AllFour,)],
         wrong=[
+            ((KeepsTheLoss,), "the step returns no loss"),
             ((MadeForShow,), "the layers do not use what it gives: they make a weight anew"),
             ((NotKept,), "the weight is standardised 4 times in a step: once was what the cache was for"),
             ((KeptOutside,), "still 'loud: other' under reentrant: it raises RuntimeError: Trying to backward through"),
@@ -1495,6 +1509,7 @@ ANSWERS = {
     "mend_adaptive": Answers(
         right=[(LastOutside,), (LastAfterwards,), (LastAskedApart,)],
         wrong=[
+            ((NotWeighed,), "the step leaves no self.share"),
             ((AskedOfTheOutput,), "your step is not the original's: the loss is"),
             ((WeightAnArgument,), "still 'loud: other' under reentrant"),
             ((FixedShare,), "the losses are no longer weighed"),

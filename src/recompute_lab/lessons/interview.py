@@ -98,7 +98,7 @@ def grade_answers(answer: dict) -> str:
             raise Wrong(f"{letter}: give two things: ({{numbers of its points}}, grade).")
         points, grade = given
         for point in points:
-            if point not in POINTS or isinstance(point, bool):
+            if isinstance(point, bool | list | dict | set) or point not in POINTS:
                 raise Wrong(f"{letter}: the rubric has the points 1 to {len(POINTS)}; {point!r} is none.")
         for point in sorted(set(points) - _MADE[letter]):
             why = _NOT_MADE.get((letter, point), "it does not say how to make sure.")

@@ -18,6 +18,8 @@ def must_do(make: Make) -> None:
             model.critic.weight *= strength
             with torch.enable_grad():
                 model.step(plainly)
+            if not hasattr(model, "share"):
+                raise Wrong("the step leaves no self.share: that is how the losses are weighed.")
             shares.append(float(model.share))
     if shares[0] == shares[1]:
         raise Wrong("share is the same for a critic with twice the gradient: the losses are no longer weighed.")
