@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="print the interview cards as Markdown",
         description="Print the interview cards as Markdown: question, rubric, follow-ups, what to read.",
     )
-    cards.add_argument("--topic", default="", metavar="NAME", help="only this topic, as batchnorm or crash; a wrong name lists them all")
+    cards.add_argument("--topic", default="", metavar="NAME", help="only this topic; a wrong name lists them all")
     cards.add_argument("--level", default="", metavar="NAME", help="only this level: screen, onsite or staff")
     cards.add_argument("--minutes", type=int, metavar="N", help="only cards that take so long at most")
     cards.set_defaults(run=_cards)
