@@ -264,7 +264,7 @@ def plain(text: str) -> str:
 
 
 def _escaped(text: str, leads: bool) -> str:
-    text = re.sub(r"([\\*\[\]<>$~`|&])|(?<!\w)(_)|(_)(?!\w)", lambda found: "\\" + found[0], text)
+    text = re.sub(r"[\\*\[\]<>$~`|&]|(?<![^\W_])_|_(?![^\W_])", lambda found: "\\" + found[0], text)
     return re.sub(r"^([#+-]|\d+(?=[.)]))", _defused, text) if leads else text
 
 

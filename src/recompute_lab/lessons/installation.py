@@ -8,8 +8,6 @@ import re
 import sys
 from importlib import metadata
 
-from recompute_lab.specimens.digits import digit_images
-
 # The oldest versions that will do: the same as in pyproject.toml.
 PYTHON = (3, 11)
 NEEDED = {
@@ -38,7 +36,7 @@ def problems() -> list[str]:
         try:
             version = metadata.version(name)
             if name == "scikit-learn":  # takes long to import, and all that the lessons want of it are the digits
-                digit_images()
+                importlib.import_module("recompute_lab.specimens.digits").digit_images()
             elif name != "jupyterlab":  # takes seconds, and whoever sees a notebook has one
                 importlib.import_module(_IMPORTED_AS.get(name, name))
         except metadata.PackageNotFoundError:
