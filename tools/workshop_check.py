@@ -209,7 +209,7 @@ def check_notebook(lesson: reset.Lesson, processes: Processes, timeout: float) -
         told = f"{head} changed: {again}, cells {', '.join(map(str, lesson.changes()))}"
         return Line(BAD, told, [wrong[0], *wrong[1]][:MAX_DETAILS]) if wrong else Line(LOOK, told)
     if wrong:
-        run = [f"it was run here, and its outputs are those: {again} gives it the stored ones"] * (state == reset.RUN)
+        run = [f"it was run here: {again} puts the stored outputs back"] * (state == reset.RUN)
         return Line(BAD, f"{head} {wrong[0]}", [*run, *wrong[1]][:MAX_DETAILS])
     return Line(LOOK, f"{head} was run here: its outputs are those") if state == reset.RUN else Line(OK, head.rstrip())
 
