@@ -1,4 +1,4 @@
-"""notebooks/workshop.md: its minutes add up, its links lead somewhere, and what it quotes is what the lessons print."""
+"""notebooks/workshop.md: its minutes add up, and what it quotes is what the lessons print."""
 
 import json
 import re
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import build
 import checks
+import course
 import nbformat
 import pytest
 
@@ -46,22 +47,6 @@ SECTIONS = {title: body for title, body in parts(PAGE, 3).items() if re.match(r"
 @cache
 def notebook(name: str):
     return nbformat.read(NOTEBOOKS / name, as_version=4)
-
-
-def headings(text: str) -> list[tuple[int, str]]:
-    """Level and text of the headings, in order."""
-    return [(len(marks), title.strip()) for marks, title in re.findall(r"^(#+) (.+)$", text, re.MULTILINE)]
-
-
-def prose(name: str) -> str:
-    """A notebook's Markdown without the code in it, whose comments look like headings."""
-    text = "\n\n".join(cell.source for cell in notebook(name).cells if cell.cell_type == "markdown")
-    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def anchor(title: str) -> str:
-    """JupyterLab's, which only replaces spaces."""
-    return re.sub(r"[*`]", "", title).replace(" ", "-")
 
 
 # --- Agendas ---------------------------------------------------------------------------
@@ -120,8 +105,7 @@ def test_a_poll_is_the_lessons_own_and_its_answer_was_printed(title, row):
     """Each number in the column *measured* stands in a compared output of that lesson."""
     file, _, to = re.search(r"\(([^)]+)\)", row["section"])[1].partition("#")
     assert file.startswith(title[:2]), "a poll of another lesson"
-    below = {anchor(head): text for level in (2, 3) for head, text in parts(prose(file), level).items()}
-    assert "Predict" in below[to], f"{file} asks for no prediction in '{to}'"
+    assert "Predict" in course.section(NOTEBOOKS / file, to), f"{file} asks for no prediction in '{to}'"
     missing = set(NUMBER.findall(row["measured"])) - said(file)
     assert not missing, f"{file} prints no {', '.join(sorted(missing))}: {row['measured']}"
 
@@ -130,24 +114,14 @@ def test_there_are_polls():
     assert len(POLLS) >= 3 * 9
 
 
-# --- Links -----------------------------------------------------------------------------
-
-LINKS = sorted(set(re.findall(r"\]\(([^)\s]+)\)", PAGE)))
-
-
-@pytest.mark.parametrize("link", LINKS)
-def test_a_link_leads_somewhere(link):
-    file, _, to = link.partition("#")
-    assert (NOTEBOOKS / file).is_file(), f"there is no {file}"
-    if to:
-        assert to in {anchor(title) for _, title in headings(prose(file))}, f"{file} has no heading '{to}'"
+# --- What is named --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("named", sorted(set(re.findall(r"\b(\d\d)\.(\d)\b", re.search(r"Exercises that.*", PAGE)[0]))))
 def test_an_exercise_that_is_named_is_there(named):
     lesson, number = named
     (name,) = (name for name in LESSONS if name.startswith(lesson))
-    assert re.search(rf"\*\*(?:Exercise )?{number}\.", prose(f"{name}.ipynb")), f"{name} has no exercise {number}"
+    assert re.search(rf"\*\*(?:Exercise )?{number}\.", course.whole(LESSONS[name])), f"{name} has no exercise {number}"
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"`make ([a-z-]+)", PAGE))))
