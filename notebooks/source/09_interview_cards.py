@@ -100,7 +100,7 @@ for name, times in away.items():
     print(f"{name:<12} ", ", ".join(told))
 
 # %% [markdown]
-# With Good every time, each interval from the second on is three to six times the one before. After a failed fourth answer the card comes
+# With Good every time, each interval from the third on is three to six times the one before. After a failed fourth answer the card comes
 # back in ten minutes and then in two days, as a new one does. After that its intervals grow more slowly: five days, where a new card has
 # eleven. What remains is that this card is *hard for you*. Two lines are flat: graded Again or Hard, a new card stays at steps of minutes.
 # So if you grade honestly, you spend your evening on the few cards that you cannot yet answer.
