@@ -19,6 +19,7 @@ HOUSE = Path(__file__).resolve().parent.parent
 TOOL = HOUSE / "tools" / "workshop_check.py"
 sys.path.insert(0, str(HOUSE / "tools"))
 
+import cell_failures  # noqa: E402
 import workshop_check as tool  # noqa: E402
 
 # What the builder would store, without the seconds that a kernel takes.
@@ -220,7 +221,7 @@ def test_the_page_keeps_its_size_whatever_went_wrong():
     ],
 )
 def test_the_first_difference_is_shown(stored, here, told):
-    assert tool.differing(stored, here) == told
+    assert cell_failures.differing(stored, here) == told
 
 
 def test_versions_other_than_locked_are_said(monkeypatch):
@@ -232,7 +233,7 @@ def test_versions_other_than_locked_are_said(monkeypatch):
 
 def test_a_missing_browser_is_not_checked_and_fails_nothing(monkeypatch):
     monkeypatch.setattr(tool.chromium, "find", lambda: None)
-    line = tool.widgets(tool.Processes())
+    line = tool.widgets(tool.Processes(tool.ROOT))
     assert line.status == tool.NOT_CHECKED and "install Chromium or Chrome" in line.text
 
 
@@ -240,7 +241,7 @@ def test_a_missing_browser_is_not_checked_and_fails_nothing(monkeypatch):
 def test_the_browser_test_decides(monkeypatch, exit_with, status):
     monkeypatch.setattr(tool.chromium, "find", lambda: "a browser")
     monkeypatch.setattr(tool, "PYTEST", [shutil.which(exit_with)])
-    assert tool.widgets(tool.Processes()).status == status
+    assert tool.widgets(tool.Processes(tool.ROOT)).status == status
 
 
 def test_the_panels_test_that_is_run_is_there():
@@ -264,7 +265,7 @@ def test_a_port_that_is_taken_is_worth_a_look():
 
 
 def test_after_a_stop_nothing_begins(tmp_path):
-    processes = tool.Processes()
+    processes = tool.Processes(tool.ROOT)
     processes.stop()
     assert processes.run([sys.executable, "-c", "1"], tmp_path / "log", 10) is None
     assert not (tmp_path / "log").exists()
@@ -273,5 +274,5 @@ def test_after_a_stop_nothing_begins(tmp_path):
 def test_a_run_that_does_not_end_is_ended(tmp_path):
     start = time.monotonic()
     slow = [sys.executable, "-c", "import time; time.sleep(60)"]
-    assert tool.Processes().run(slow, tmp_path / "log", 0.5) is None
+    assert tool.Processes(tool.ROOT).run(slow, tmp_path / "log", 0.5) is None
     assert time.monotonic() - start < 30

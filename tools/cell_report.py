@@ -1,7 +1,7 @@
 """A pytest plugin that writes what became of each cell under nbval: pytest -p cell_report --cell-report FILE
 
 JSON Lines: one line when a cell begins and one when it has ended, so that a run that was killed still says where it
-was. Cells are counted as nbval counts them: code cells only, from 0.
+was. Cells are counted as nbval counts them: code cells only, from 0. Each line names its notebook's file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def note(item: pytest.Item, **told) -> None:
     with open(item.config.getoption("--cell-report"), "a", encoding="utf-8") as out:
-        out.write(json.dumps({"cell": item.cell_num, **told}) + "\n")
+        out.write(json.dumps({"notebook": str(item.path), "cell": item.cell_num, **told}) + "\n")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -13,18 +13,14 @@ is said and fails nothing. No notebook is written.
 from __future__ import annotations
 
 import argparse
-import difflib
 import fnmatch
-import json
 import os
 import platform
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -44,9 +40,10 @@ try:
     import pytest  # noqa: F401
     import reset
     import torch
-    from build import kill_tree
+    from cell_failures import reason, records_of, shortened, where
     from packaging.specifiers import SpecifierSet
     from port import trouble
+    from processes import Processes
     from tqdm import tqdm
 except ModuleNotFoundError as missing:
     sys.exit(
@@ -78,99 +75,7 @@ class Line:
     details: list[str] = field(default_factory=list)
 
 
-# --- Processes of its own, all of which an interruption ends ---------------------------
-
-
-class Processes:
-    """Runs commands side by side; `stop` ends all that run, with everything below them, and lets none begin."""
-
-    def __init__(self):
-        self._lock, self._running, self.stopped = threading.Lock(), set(), False
-
-    def run(self, command: list[str], log: Path, limit: float, **env: str) -> int | None:
-        """The exit status; None if it had to be ended after `limit` seconds, or was stopped."""
-        with self._lock:
-            if self.stopped:
-                return None
-            with log.open("w") as out:
-                child = subprocess.Popen(
-                    command,
-                    cwd=ROOT,
-                    env=os.environ | env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl+C comes here alone, and this ends the rest in order
-                )
-            self._running.add(child)
-        try:
-            return child.wait(limit)
-        except subprocess.TimeoutExpired:
-            kill_tree(child.pid)
-            child.wait()
-            return None
-        finally:
-            with self._lock:
-                self._running.discard(child)
-
-    def stop(self) -> None:
-        with self._lock:
-            self.stopped, running = True, list(self._running)
-        for child in running:
-            kill_tree(child.pid)
-
-
 # --- The notebooks ---------------------------------------------------------------------
-
-
-def shortened(text: str, columns: int) -> str:
-    """One line of at most so many columns."""
-    text = " ".join(text.split())
-    return text if len(text) <= columns else text[: columns - 1] + "…"
-
-
-def differing(stored: str, here: str) -> list[str]:
-    """The first lines in which two outputs differ, as stored and as they came out."""
-    before, after = stored.splitlines(), here.splitlines()
-    told = []
-    for tag, i, k, j, m in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if tag != "equal":
-            told += [f"stored: {before[i] if i < k else '(nothing)'}", f"here:   {after[j] if j < m else '(nothing)'}"]
-            more = max(k - i, m - j) - 1
-            told += [f"and {more} more line{'s' * (more > 1)} in a row"] if more else []
-            break
-    return told
-
-
-def reason(record: dict, timeout: float) -> tuple[str, list[str]]:
-    """What went wrong in a cell, in words, and its details."""
-    if record["why"].startswith("Timeout"):
-        # nbval waits for the answer of a kernel that has died, and then cannot interrupt it.
-        died = "Failed to interrupt" in record["why"]
-        return f"did not end within {timeout:g} s" + (" (kernel died, or stuck)" if died else ""), []
-    if record["raised"]:
-        return "raised", [record["raised"].strip().splitlines()[0]]
-    details = differing(record["stored"], record["here"])
-    return ("printed something else", details) if details else (record["why"].splitlines()[0], [])
-
-
-def where(path: Path, code_cell: int) -> tuple[str, str]:
-    """A cell by its number (from 1, Markdown included) with JupyterLab's prompt, and its first line."""
-    cells = json.loads(path.read_bytes())["cells"]
-    code = [(number, "".join(cell["source"])) for number, cell in enumerate(cells, 1) if cell["cell_type"] == "code"]
-    number, source = code[code_cell]
-    return f"cell {number}, [{code_cell + 1}]", f"`{shortened((source.splitlines() or [''])[0], 34)}`"
-
-
-def records_of(report: Path) -> list[dict]:
-    """What the plugin wrote; a last line that was cut off does not count."""
-    records = []
-    for line in report.read_text(encoding="utf-8").splitlines() if report.exists() else []:
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            break
-    return records
 
 
 def judged(
@@ -379,7 +284,7 @@ def main() -> int:
         return 1
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as make sets it: a thread that waits yields its core
     os.environ["FORWARD_TWICE_PROGRESS"] = "off"  # nobody's own progress is compared, or written
-    processes = Processes()
+    processes = Processes(ROOT)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # one way out for both
     try:
