@@ -39,6 +39,10 @@ class Processes:
             kill_tree(child.pid)
             child.wait()
             return None
+        except BaseException:  # interrupted here, in the main thread
+            kill_tree(child.pid)
+            child.wait()
+            raise
         finally:
             with self._lock:
                 self._running.discard(child)

@@ -40,7 +40,7 @@ try:
     import pytest  # noqa: F401
     import reset
     import torch
-    from cell_failures import reason, records_of, shortened, where
+    from cell_failures import reason, records_of, where
     from packaging.specifiers import SpecifierSet
     from port import trouble
     from processes import Processes
