@@ -5,6 +5,7 @@ ONLY    ?=
 PAGE    ?=
 TIMEOUT ?= 180
 WORKERS ?= 2
+SELECT  ?=
 
 TORCH := 2.13.0
 PY    := .venv/bin/python
@@ -13,13 +14,15 @@ PY    := .venv/bin/python
 # three times as fast, and compute the same.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help setup lab test lint unit learner solved browser notebooks studies bench times workshop-check reset pictures lock
+.PHONY: help setup lab test lint unit learner solved browser notebooks studies matrix bench times workshop-check reset pictures lock
 
 help:
 	@echo "make lab        install into .venv (once) and open JupyterLab on the first lesson"
 	@echo "make test       run every check: lint, unit tests, all notebooks, browser tests"
 	@echo "make notebooks  rebuild the notebooks from notebooks/source (ONLY=01 for one; TIMEOUT=180 seconds each)"
 	@echo "make studies    train what lessons 04 and 05 show (many minutes; goes on where it was stopped)"
+	@echo "make matrix     the checks under every torch, Python, thread count and CPU kernels (hours; goes on where it"
+	@echo "                was stopped; SELECT='--torch 2.6.0 --threads 1' for a part, SELECT=--help for more)"
 	@echo "make bench      measure what the lab's tools cost"
 	@echo "make times      measure how long each notebook runs, and write it into notebooks/workshop.md (many minutes)"
 	@echo "make workshop-check  is this machine ready to teach on? One page (ONLY=01 for one lesson; PAGE=file keeps it)"
@@ -45,11 +48,12 @@ lint: setup
 	@$(PY) -m ruff check .
 
 unit: setup
-	@$(PY) -m pytest -q -n $(WORKERS) --dist loadfile tests --ignore=tests/browser
+	@OMP_NUM_THREADS=4 $(PY) -m pytest -q -n $(WORKERS) --dist loadfile tests --ignore=tests/browser
 
-# The stored outputs must hold whatever the thread count and the CPU kernels
-# are, so the two runs stand at the two ends. A CPU without AVX2 must not be
-# told to use it (torch would obey), so it runs torch's plain kernels twice.
+# The fast part of the matrix (tools/matrix has all of it): what is stored must hold whatever the thread count and the
+# CPU kernels are, so the three runs differ in both. One thread and torch's plain kernels; two and AVX2; the unit tests
+# with four and the best that the processor has. A CPU without AVX2 must not be told to use it (torch would obey), so
+# it runs the plain kernels twice.
 NBVAL := -m pytest -q -n $(WORKERS) --dist loadfile -p no:cacheprovider --nbval --nbval-current-env --nbval-cell-timeout=120
 
 learner: setup
@@ -77,6 +81,10 @@ notebooks: setup
 studies: setup
 	@PYTHONPATH=notebooks $(PY) notebooks/studies/dropout.py
 	@PYTHONPATH=notebooks $(PY) notebooks/studies/batchnorm.py
+
+# Gigabytes for each Python and torch, once; what has passed is not run again.
+matrix: setup
+	@$(PY) tools/matrix --jobs $(WORKERS) $(SELECT)
 
 bench: setup
 	@$(PY) tests/bench.py

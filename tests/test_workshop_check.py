@@ -9,11 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-import build
-import nbformat
 import psutil
 import pytest
-from small_lesson import LESSON
+from small_lesson import LESSON, change, write
 
 HOUSE = Path(__file__).resolve().parent.parent
 TOOL = HOUSE / "tools" / "workshop_check.py"
@@ -21,33 +19,6 @@ sys.path.insert(0, str(HOUSE / "tools"))
 
 import cell_failures  # noqa: E402
 import workshop_check as tool  # noqa: E402
-
-# What the builder would store, without the seconds that a kernel takes.
-SAID = ["The answer is 42\n", "1.5\n", "Time passes: True\n"]
-
-
-def write(folder: Path, name: str, solved: bool = False, source: str = LESSON) -> Path:
-    """The small lesson under a name of one's own: its source, and one of its notebooks."""
-    (folder / "source").mkdir(parents=True, exist_ok=True)
-    (folder / "source" / f"{name}.py").write_text(source)
-    notebook = build.render(name, source, solved)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    for number, cell in enumerate(code, 1):
-        cell.execution_count = number
-    for cell, said in zip(code, SAID, strict=False):
-        cell.outputs = [nbformat.v4.new_output("stream", text=said)]
-    if solved:
-        code[-1].outputs = [nbformat.v4.new_output("execute_result", {"text/plain": "21.0"}, execution_count=4)]
-    path = folder / ("solutions" if solved else "") / f"{name}.ipynb"
-    path.parent.mkdir(exist_ok=True)
-    nbformat.write(notebook, path)
-    return path
-
-
-def change(path: Path, edit) -> None:
-    notebook = nbformat.read(path, as_version=4)
-    edit([cell for cell in notebook.cells if cell.cell_type == "code"])
-    nbformat.write(notebook, path)
 
 
 def command(notebooks: Path, *options: str) -> list[str]:

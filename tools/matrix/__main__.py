@@ -8,7 +8,8 @@ Runs the unit tests and strict nbval on all notebooks, once for each run of the 
 into the cache (.matrix, gigabytes each; kept). What has ended is kept as well: interrupted or killed, the next call
 goes on where this one was; what has passed is run again only when a file that it reads has changed, or with --again.
 Exits 0 if every run selected has passed, 1 if one has not, 130 if interrupted. The table is printed, and lies in the
-cache as table.txt and table.json; --store copies both into tests/matrix.
+cache as table.txt and table.json; --store copies both into tests/matrix, from where the next call goes on, on any
+machine.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def work_through(todo: list[Run], options: argparse.Namespace, kept: Kept, proce
             if record is not None:
                 kept.add(record)
                 told = ", ".join(f"{count} {what}" for what, count in record["tests"].items())
-                bar.write(f"{record['status']:<7} {run}: {told}")
+                bar.write(f"{record['status']:<7} {run}: {told}", file=sys.stderr)
     return list(impossible.values())
 
 
@@ -127,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(left_out), file=sys.stderr)
         return 1
     options.cache.mkdir(parents=True, exist_ok=True)
-    kept = Kept(options.cache / "runs.jsonl")
+    kept = Kept(options.cache / "runs.jsonl", STORED / "table.json")
     before = kept.records(ROOT, options.lesson)
     todo = [run for run in wanted if options.again or before.get(run, {}).get("status") != PASSED]
     if options.list:

@@ -67,14 +67,19 @@ def without(lock: str, names: set[str]) -> str:
     )
 
 
+def stamp_of(root: Path) -> str:
+    """What a finished environment carries: the place of the package and the packages it asks for."""
+    files = "".join((root / name).read_text() for name in ("requirements.lock", "pyproject.toml"))
+    return hashlib.sha256(f"{root}\n{files}".encode()).hexdigest()
+
+
 def make(environment: Environment, cache: Path, root: Path, processes: Processes) -> None:
     """Makes the environment, if it is not there with the packages that requirements.lock asks for today.
 
     Raises NoEnvironment.
     """
-    place, lock = cache / str(environment), (root / "requirements.lock").read_text()
+    place, wanted = cache / str(environment), stamp_of(root)
     stamp, log = place / ".installed", cache / f"{environment}.log"
-    wanted = hashlib.sha256(f"{root}\n{lock}\n{(root / 'pyproject.toml').read_text()}".encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:
         return
     python = str(python_of(environment, cache))
@@ -98,7 +103,7 @@ def make(environment: Environment, cache: Path, root: Path, processes: Processes
     asked = json.loads(answer([python, "-c", ASKS_FOR]) or "[]")
     own = {canonical(re.match(r"[\w.-]+", need)[0]) for need in asked} | {"torch"}
     pins = place / "requirements.txt"
-    pins.write_text(without(lock, own))
+    pins.write_text(without((root / "requirements.lock").read_text(), own))
     install("-r", str(pins))
     install("--no-deps", "--no-build-isolation", "-e", str(root))
     stamp.write_text(wanted)

@@ -33,6 +33,10 @@ READS = {
 }
 NOT_READ = ("tests/matrix/",)
 
+# The tests of the repository's own tools: they start programs, notebooks and installers, and compute nothing that a
+# torch, its kernels or its threads could change. `make test` runs them.
+OF_TOOLS = ("builder", "matrix", "reset", "setup", "workshop_check")
+
 
 def tree(root: Path) -> list[str]:
     """The files of the tree that git tracks or would: not what it ignores, nor what has been deleted."""
@@ -63,7 +67,7 @@ def command(run: Run, python: Path, root: Path, scratch: Path, lessons: str, wor
     options = ["-q", "-n", str(workers), "--dist", "loadfile", "-p", "no:cacheprovider", "--color=no"]
     options += [f"--junitxml={scratch / 'tests.xml'}"]
     if run.part == "unit":
-        options += ["tests", "--ignore=tests/browser"]
+        options += ["tests", "--ignore=tests/browser", *(f"--ignore=tests/test_{name}.py" for name in OF_TOOLS)]
     else:
         folder = root / "notebooks" / ("solutions" if run.part == "solved" else "")
         options += ["--nbval", "--nbval-current-env", f"--nbval-cell-timeout={CELL_LIMIT}", "-p", "cell_report"]
@@ -159,10 +163,13 @@ def carry_out(run: Run, root: Path, cache: Path, processes: Processes, lessons: 
 
 
 class Kept:
-    """The records of runs that have ended, in a file that is only ever added to: a kill loses the run in progress."""
+    """The records of runs that have ended, in a file that is only ever added to: a kill loses the run in progress.
 
-    def __init__(self, path: Path):
-        self.path = path
+    What the stored table has of the same files counts as well, wherever it was run.
+    """
+
+    def __init__(self, path: Path, stored: Path):
+        self.path, self.stored = path, stored
 
     def add(self, record: dict) -> None:
         with self.path.open("a", encoding="utf-8") as out:
@@ -171,8 +178,9 @@ class Kept:
     def records(self, root: Path, lessons: str = "") -> dict[Run, dict]:
         """The last record of each run that is of today's tree."""
         digests = {part: digest(root, part) for part in READS}
+        stored = json.loads(self.stored.read_text(encoding="utf-8"))["runs"] if self.stored.exists() else []
         found: dict[Run, dict] = {}
-        for record in records_of(self.path):
+        for record in stored + records_of(self.path):
             run = run_of(record)
             if record["digest"] == digests.get(run.part) and record["lessons"] == lessons:
                 found[run] = record
