@@ -267,7 +267,7 @@ def test_replay_takes_away_what_was_not_there_at_the_entry():
     assert len(model.table) == 1
 
 
-@pytest.mark.parametrize("run, raises", [(REENTRANT, False), (NON_REENTRANT, True), (NO_EARLY_STOP, True)])
+@pytest.mark.parametrize("run, raises", [(REENTRANT, False), (NON_REENTRANT, True), (no_early_stop, True)])
 def test_why_the_switch_of_batchnorm_is_no_repair(run, raises):
     """Without `track_running_stats` it saves neither running statistic: two tensors fewer per layer."""
     model, passes = net(), []

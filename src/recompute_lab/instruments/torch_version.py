@@ -24,7 +24,7 @@ OLDEST, NEWEST = (2, 6), (2, 14)  # what every test and every output of the cour
 
 
 def not_tested(version: str | None = None) -> str:
-    """A sentence about a torch that is older or newer than any the course is run with; "" for one in between.
+    """A few lines about a torch that is older or newer than any the course is run with; "" for one in between.
 
     `version` is the installed one's, unless given. One without leading numbers (a build of somebody's own) gives "".
     """
@@ -35,9 +35,9 @@ def not_tested(version: str | None = None) -> str:
     if release < OLDEST:
         return f"torch {version} is too old for this course: {_dotted(OLDEST)} is needed."
     return (
-        f"torch {version} is newer than any this course was run with ({_dotted(NEWEST)}). Just go on: where your output "
-        "and the text differ, believe your output; notebooks/versions.md says how versions differ. For the stored outputs, "
-        f"install the tested one: pip install 'torch<{NEWEST[0]}.{NEWEST[1] + 1}'"
+        f"torch {version} is newer than any that this course was run with (up to {_dotted(NEWEST)}). Go on;\n"
+        "where what you see and what the text says differ, what you see is right (versions.md has what is known).\n"
+        f"For what is stored here, to the digit: pip install 'torch<{NEWEST[0]}.{NEWEST[1] + 1}'"
     )
 
 
@@ -109,8 +109,16 @@ def clamp_gradient_on_bound() -> float:
     return x.grad.item()
 
 
+def mask_from_seed_0() -> str:
+    """Which of twenty places a `dropout` with p = 0.5 keeps (1) after `torch.manual_seed(0)`, on the CPU."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        kept = torch.nn.functional.dropout(torch.ones(20, device="cpu"), 0.5) > 0
+    return "".join(str(int(place)) for place in kept)
+
+
 def replays_default_device() -> bool:
-    """Whether a recomputation makes its tensors under the forward's `with torch.device(...)`, if backward is outside."""
+    """Whether a recomputation makes its tensors under the `with torch.device(...)` around its forward alone."""
     devices = []
 
     def segment(x):
@@ -161,7 +169,7 @@ def policy_is_asked_again() -> bool:
 
 
 def policy_warns_beside_hooks() -> bool:
-    """Whether selective checkpointing warns under `saved_tensors_hooks` (`save_on_cpu`): what it keeps passes them by."""
+    """Whether selective checkpointing warns that what it keeps passes by `saved_tensors_hooks` (`save_on_cpu`)."""
     with warnings.catch_warnings(record=True) as said, saved_tensors_hooks(lambda t: t, lambda t: t):
         warnings.simplefilter("always")
         _selective(lambda *_, **__: CheckpointPolicy.MUST_SAVE)
@@ -175,6 +183,7 @@ QUESTIONS: tuple[Callable[[], object], ...] = (
     early_stop_argument,
     makes_a_decorator,
     clamp_gradient_on_bound,
+    mask_from_seed_0,
     replays_default_device,
     failed_forward_lingers,
     inner_checkpoint_saves,
@@ -187,7 +196,9 @@ def shown(answer: object) -> str:
     """An answer as the table has it."""
     if isinstance(answer, bool):
         return "yes" if answer else "no"
-    return f"{answer:,}" if isinstance(answer, int) else f"{answer:g}" if isinstance(answer, float) else answer or "nothing"
+    if isinstance(answer, int | float):
+        return f"{answer:,g}"
+    return answer or "nothing"
 
 
 def report() -> str:
