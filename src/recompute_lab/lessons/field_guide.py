@@ -157,7 +157,7 @@ SEEN: dict[str, str] = {
 }
 
 # torch's own, in the versions that say something and in those that do not (`torch_version.swallowed_stop_says`).
-_STOP_SWALLOWED = r"AssertionError: *(?:$|.*early_stop is set)"
+_STOP_SWALLOWED = r"AssertionError(?: |$|: .*early_stop is set)"
 
 # What is seen, as a pattern in `seen`, and the root causes that it leaves.
 SYMPTOMS: tuple[tuple[str, str, tuple[int, ...]], ...] = (
