@@ -90,7 +90,7 @@ def caught(**way):
         return error
 
 crash = caught(context_fn=Witness().context_fn)
-for line in str(crash).splitlines()[:3]:  # and a full stop, and a tip, in newer versions of torch
+for line in str(crash).splitlines()[:3]:  # newer versions of torch add a full stop and a tip
     print(textwrap.fill(line.removesuffix("."), 96))
 print(*crash.__notes__)
 length = len(str(caught(debug=True)).splitlines())
