@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+import traceback
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
+from saved_hooks import hooked
 from torch import nn
 from torch.utils.checkpoint import CheckpointError, checkpoint
 
@@ -18,9 +21,13 @@ from recompute_lab.instruments.checkpointing import (
     Mismatch,
     Strategy,
     passes,
+    released,
     weighted_sum,
 )
 from recompute_lab.instruments.gradients import divergence
+from recompute_lab.instruments.steps import outcome
+from recompute_lab.instruments.witness import examine
+from recompute_lab.instruments.writes import writes
 
 
 def leaf(*shape):
@@ -264,3 +271,55 @@ def test_import_is_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# An error that is kept
+
+
+def failing(x):
+    raise ArithmeticError("in the forward of a checkpoint")
+
+
+def refusing(x):
+    """Right in a plain run; fails in a checkpoint's forward."""
+    files = {frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe())}
+    return failing(x) if torch.utils.checkpoint.__file__ in files else x.sin()
+
+
+class Refused:
+    def step(self, run):
+        loss = run(refusing, leaf(3)).sum()
+        loss.backward()
+        return loss.detach()
+
+
+@pytest.mark.parametrize(
+    "instrument",
+    [
+        lambda: divergence(refusing, leaf(3)).raised,
+        lambda: writes(refusing, leaf(3)).refused["non-reentrant"],
+        lambda: examine(refusing, leaf(3)),
+        lambda: outcome(Refused, partial(checkpoint, use_reentrant=False)).divergence.raised,
+        lambda: passes(partial(NON_REENTRANT, alternating(torch.sin, failing)), leaf(3)).error,  # the inner one's
+    ],
+    ids=["divergence", "writes", "examine", "outcome", "passes"],
+)
+def test_a_forward_that_failed_is_over_though_its_error_is_kept(instrument):
+    found = instrument()
+    assert found is not None and not hooked()
+
+
+def test_an_error_that_is_released_keeps_its_lines_and_the_segments_variables():
+    def segment(x):
+        mine = "kept"
+        try:
+            return NON_REENTRANT(refusing, x)
+        except ArithmeticError:
+            raise ValueError(mine) from None
+
+    with pytest.raises(ValueError) as failed:
+        NON_REENTRANT(segment, leaf(3))
+    error = released(failed.value)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    assert frames[-1].f_code.co_name == "segment" and frames[-1].f_locals["mine"] == "kept"
+    assert not hooked(), "neither the outer segment's nor the inner one's"

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import CheckpointError, checkpoint
 
 from recompute_lab import Witness, assert_replayable, examine, same_bits
 from recompute_lab.instruments import root_cause as causes
+from recompute_lab.instruments.checkpointing import NO_EARLY_STOP
 from recompute_lab.instruments.state import Snapshot
 from recompute_lab.instruments.steps import IMPLEMENTATIONS, outcome, outcomes, plainly, stepped
 from recompute_lab.lessons import field_guide as guide
@@ -144,8 +145,7 @@ def test_a_switched_kernel_saves_something_else_and_is_right_up_to_rounding():
 
 
 def test_early_stop_off_mends_what_the_handler_has_caught():
-    run = partial(checkpoint, use_reentrant=False, early_stop=False)
-    assert outcome(saved_protocol.Swallowed, run).divergence.equal
+    assert outcome(saved_protocol.Swallowed, NO_EARLY_STOP).divergence.equal
 
 
 def test_the_sheets_fit_the_page():

@@ -15,10 +15,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
+from saved_hooks import hooked
 from torch import nn
 from torch.utils.checkpoint import CheckpointError, checkpoint
 
 from recompute_lab import Cause, Report, Witness, assert_replayable, examine
+from recompute_lab.instruments.checkpointing import released
 from recompute_lab.instruments.state import equal_values
 from recompute_lab.instruments.witness.locate import first_writes
 from recompute_lab.instruments.witness.report import VERDICTS, severity
@@ -83,7 +85,7 @@ def process() -> dict[str, object]:
         "modes": len(torch.overrides._get_current_function_mode_stack()),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "warnings": len(warnings.filters),
-        "saved-tensor hooks": torch._C._autograd._top_saved_tensors_default_hooks(False) is None,
+        "saved-tensor hooks": hooked(),
     }
 
 
@@ -96,13 +98,13 @@ def seeded() -> None:
 
 
 def one_step(segment: nn.Module, **options) -> BaseException | None:
-    """A checkpointed forward and backward; the error that ended it."""
+    """A checkpointed forward and backward; the error that ended it, which keeps no checkpoint open."""
     seeded()
     x = torch.randn(6, 4, requires_grad=True)
     try:
         checkpoint(segment, x, use_reentrant=False, **options).square().sum().backward()
     except BaseException as error:
-        return error
+        return released(error)
     return None
 
 

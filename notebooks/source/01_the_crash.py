@@ -173,10 +173,15 @@ show(strip(pairs), "All tensors but one have a partner: a scale, saved in forwar
 # differentiates *that* run, whatever it was. (The list of outcomes below has a fourth line: the non-reentrant implementation
 # usually stops a recomputation early, as soon as it has as many tensors as it needs; that can be switched off.)
 #
+# Two lines at the end are your version's. The message: its two counts are in all versions, a tip of a thousand characters in newer ones
+# only, so a script should read the counts. And who does not say `use_reentrant` gets an implementation all the same: which, and with
+# what warning? [Versions](versions.md) has what differs between three of them.
+#
 # **Predict.** The same trunk, the same noise: what does the reentrant implementation do with 162 and 161?
 
 # %% tags=["nbval-ignore-output"]
 from torch.utils import checkpoint as torch_checkpoint
+from recompute_lab.instruments import torch_version
 
 print(error, end="\n\n")
 source = inspect.getsource(torch_checkpoint._CheckpointFrame.check_recomputed_tensors_match)
@@ -184,6 +189,8 @@ lines = source.splitlines()
 message = next(i for i, line in enumerate(lines) if "different number of tensors" in line)
 start = max(i for i in range(message) if "len(self.weak_holders)" in lines[i])
 print("\n".join(lines[start : message + 5]))
+print(f"\nan error like this one has {torch_version.message_length():,} characters")
+print("without use_reentrant:", torch_version.implementation_not_chosen())
 
 # %%
 reentrant_source = inspect.getsource(torch_checkpoint.CheckpointFunction)
@@ -439,6 +446,10 @@ check.repair_cap(my_cap)
 
 # %% [markdown]
 # **3.** Three more guards. Turn each into an operation that is the identity where the condition would have been false.
+#
+# (Exactly *on* the bound, clamp's gradient is 1 in older versions of torch and 0 in newer ones: `torch_version.clamp_gradient_on_bound()`
+# asks yours. Where it is 0, the guard itself gives two answers there: 1 while no element is past the bound, 0 as soon as another one is. The
+# check leaves the bound alone.)
 
 # %%
 from recompute_lab.specimens import guards

@@ -193,6 +193,7 @@ print(f"gradients off by {divergence(guarded, x).worst:.0f} times their size")
 
 # %% tags=["nbval-ignore-output"]
 from torch.utils import checkpoint as torch_checkpoint
+from recompute_lab.instruments import torch_version
 
 source = inspect.getsource(torch_checkpoint._recomputation_hook).splitlines()
 stop = next(i for i, line in enumerate(source) if "raise _StopRecomputationError" in line)
@@ -203,6 +204,7 @@ for title, end in (("with early stop on:", stop), ("with it off:", more)):
         start = max(i for i in range(end) if "recomp_idx >=" in source[i])
     print(title, *source[start : end + 2], sep="\n", end="\n\n")
 print(inspect.getsource(torch_checkpoint._default_meta_extractor))
+print("checkpoint(..., early_stop=False) is taken by:", torch_version.early_stop_argument())
 
 # %%
 steps = {"clip, then tanh": (guarded, x)}
@@ -216,6 +218,10 @@ for name, step in steps.items():
 # %% [markdown]
 # `torch.utils.checkpoint.set_checkpoint_early_stop(False)`, a context manager, closes the hole: the recomputation runs to its end, and
 # a tensor too many raises. What it cannot see are values: shape, dtype and device are all that `_default_meta_extractor` hands over.
+#
+# Newer versions of torch have an argument for it, too: `checkpoint(..., early_stop=False)`; where both are given, the context manager
+# decides. An older one does not know the argument and hands it on to the segment, among the segment's own: a `TypeError`, or, if the segment
+# takes any keyword, *nothing*, and the hole stays open. The last line of that cell says which yours does. The context manager works in all.
 #
 # What does that cost? Early stop spares whatever stands behind the last saved tensor. **Predict** the ratio of a step's time, off /
 # on, for a segment that ends in a tanh, and for one that ends in a wide linear layer (which saves its *input*).

@@ -264,7 +264,8 @@ for treatment in ("replayed", "lost", "off"):
 # %% [markdown]
 # Neither is a fix. After one seed at the start, forward and recomputation still draw one after the other from the stream. With dropout
 # off, the recomputation has a mask after all: one of ones, and the forward's was another. A fix is what you have built: the state captured
-# at the segment's entry, and put in place before its recomputation.
+# at the segment's entry, and put in place before its recomputation. (Nor is a seed a promise across versions: seed 0 draws
+# [another mask](versions.md) in older versions of torch.)
 #
 # ## 4 · What a lost mask does on average
 #

@@ -90,8 +90,8 @@ def caught(**way):
         return error
 
 crash = caught(context_fn=Witness().context_fn)
-for line in str(crash).splitlines()[:3]:
-    print(textwrap.fill(line, 96))
+for line in str(crash).splitlines()[:3]:  # newer versions of torch add a full stop and a tip
+    print(textwrap.fill(line.removesuffix("."), 96))
 print(*crash.__notes__)
 length = len(str(caught(debug=True)).splitlines())
 at_least = max(number for number in (1, 10, 100, 1000, 10_000) if number <= length)
@@ -145,13 +145,17 @@ for left in [(), *[(suspect,) for suspect in suspects]]:
 forward.restore()
 
 # %%
-print(examine(layer, x, between=other_world.logged))
+*lines, last = str(examine(layer, x, between=other_world.logged)).splitlines()
+print(*lines, sep="\n")
+how_far = float(last.split()[-4])  # which mask a seed draws is a matter of torch's version
+print("reentrant: gradients off by more than a tenth of their size:", how_far > 0.1)
 
 # %% [markdown]
 # Six suspects, two causes: dropout's mode and the temperature. `seen` is not read; and a linear layer's mode means nothing to it. With
 # everything put back the segment does what the forward did, so there is nothing else: that is the whole proof. `examine` does it
 # for you, for one segment: it runs both implementations, and `between` stands for what the caller does before backward. (It takes the
-# modes together, as `eval()` sets them; the table shows that dropout's is the one.)
+# modes together, as `eval()` sets them; the table shows that dropout's is the one. How far reentrant is off depends on the mask, and
+# one seed draws [another mask in another version](versions.md) of torch: so the cell prints a bound.)
 #
 # Two limits. Where it takes two changes together to do harm, to put back either is enough: leaving out one thing at a time would find none,
 # and the witness, which leaves out more and more, names one of the two. And what could not be taken down cannot be put back: section 8.
@@ -255,7 +259,8 @@ for name in ("adapter switched", "closure in a loop"):
 # a gradient and the first two none. No check of either sees it: all shapes agree.
 #
 # Here belong a mode, a hook, a context that has been left, an environment variable. The repair is always the same: make it an argument,
-# or let what sets it stand inside of the segment.
+# or let what sets it stand inside of the segment. (Newer versions of torch enter one such context again for you: `with torch.device(...)`,
+# under non-reentrant. Older ones do not; `torch_version.replays_default_device()` asks yours.)
 #
 # ### Root cause 4: its own arguments
 #
@@ -370,7 +375,12 @@ for name in ("unpacked twice", "early stop swallowed", "tensor on ctx"):
     print(f"{name}\n{guide.sheet(name)}\n")
 
 # %% [markdown]
-# Early stop is an exception, and `except Exception` catches it: the fallback runs in the middle of backward. The third is silent: an
+# Early stop is an exception, and `except Exception` catches it: the fallback runs in the middle of backward. (torch then trips over a
+# state that it does not expect: an AssertionError, in older versions without a word, in newer ones with *early_stop is set*. In older
+# ones there is a second trap in an `except`: while you hold the error of a checkpointed *forward* that failed, whatever else you compute
+# counts as part of that segment. To try again with a smaller batch, leave the `except` first. [Versions](versions.md) has both.)
+#
+# The third is silent: an
 # attribute of `ctx` is neither freed nor recomputed, and so reads what was last written into its memory. Under reentrant the
 # gradients of all three are right, since there the second run makes a graph, and a `ctx`, of its own. All three should be mended all the same;
 # but if they are in a library of somebody else's, `use_reentrant=True` is an answer, as it is for a kernel that is chosen at random.

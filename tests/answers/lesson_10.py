@@ -1501,7 +1501,7 @@ ANSWERS = {
     "say_adaptive": Answers(
         right=[say("right", "loud: other", "right")],
         wrong=[
-            (say("right", "right", "right"), "The differentiated Tensor at index 0 appears to not have been used"),
+            (say("right", "right", "right"), "appears to not have been used"),
             (say("right", "silent: off", "right"), "reentrant: you said 'silent: off'; run, it is 'loud: other'"),
             (say("right", "loud: other", "loud: other"), "non-reentrant: you said 'loud: other'; run, it is 'right'"),
         ],

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from faults import LOUD, NOT_RUN_AGAIN, REPLAYABLE, SILENT, fault
+from recompute_lab.instruments.torch_version import replays_default_device
 
 
 class Tagger(nn.Module):
@@ -208,7 +209,13 @@ def under_a_device_context(checkpoint, segment, x):
         return checkpoint(segment, x)
 
 
-@fault(r"device", REPLAYABLE, SILENT, proven=False, driver=under_a_device_context)
+@fault(
+    r"device",
+    REPLAYABLE if replays_default_device() else SILENT,  # older versions of torch do not
+    SILENT,
+    proven=False,
+    driver=under_a_device_context,
+)
 def device_context_around_the_forward():
     """Non-reentrant enters it again for the recomputation, reentrant does not."""
     return Placed(4), (torch.randn(3, 4, requires_grad=True),)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -101,6 +103,23 @@ class Mismatch:
         )
 
 
+def released(error: BaseException) -> BaseException:
+    """The same error, fit to be kept: it keeps no checkpoint open.
+
+    Older versions of torch leave a failed forward's hooks on for as long as their frame in its traceback lives
+    (`torch_version.failed_forward_lingers`): all that is saved meanwhile counts as the failed segment's. That frame is
+    cleared; the traceback's lines, and the variables of everybody else's frames, stay.
+    """
+    chain = [error]
+    while (earlier := chain[-1].__context__) is not None and earlier not in chain:
+        chain.append(earlier)
+    for frame, _ in (entry for link in chain for entry in traceback.walk_tb(link.__traceback__)):
+        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
+            with suppress(RuntimeError):  # one that still runs
+                frame.clear()
+    return error
+
+
 @dataclass
 class Passes:
     """The ledgers of one checkpointed forward and backward, and the error, if the second pass raised one."""
@@ -136,7 +155,7 @@ def passes(segment: Callable, *args, strategy: Strategy = NON_REENTRANT, **kwarg
         try:
             loss.backward()
         except Exception as error:
-            return Passes(recorder.passes, error)
+            return Passes(recorder.passes, released(error))
     return Passes(recorder.passes)
 
 

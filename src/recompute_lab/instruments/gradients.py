@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 
 import torch
 
-from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, Mismatch, Strategy, checked, weighted_sum
+from recompute_lab.instruments.checkpointing import (
+    NON_REENTRANT,
+    PLAIN,
+    Mismatch,
+    Strategy,
+    checked,
+    released,
+    weighted_sum,
+)
 from recompute_lab.instruments.isolation import isolated, tensors_in
 from recompute_lab.instruments.state import equal_values, same_bits
 
@@ -105,7 +113,7 @@ def divergence(
     try:
         other = run(strategy, segment, args, kwargs, loss)
     except Exception as error:
-        return Divergence(strategy.name, effects=list(plain.changed), raised=error)
+        return Divergence(strategy.name, effects=list(plain.changed), raised=released(error))
     return compared(plain, other, strategy.name)
 
 

@@ -14,6 +14,7 @@ from functools import partial
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from recompute_lab.instruments.checkpointing import released
 from recompute_lab.instruments.gradients import Divergence, Run, compared
 from recompute_lab.instruments.state import Snapshot
 from recompute_lab.instruments.streams import kept, process_streams, seed_everything
@@ -96,7 +97,7 @@ def outcome(make: Callable, run: Callable, plain: Run | None = None) -> Outcome:
             other = stepped(make, run)
             found, off = compared(plain, other, ""), _loss_off(plain, other)
         except Exception as error:
-            found, off = Divergence("", effects=list(plain.changed), raised=error), None
+            found, off = Divergence("", effects=list(plain.changed), raised=released(error)), None
     return Outcome(found, [str(w.message).splitlines()[0] for w in caught], off)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, REENTRANT, Strategy, weighted_sum
+from recompute_lab.instruments.checkpointing import NON_REENTRANT, PLAIN, REENTRANT, Strategy, released, weighted_sum
 from recompute_lab.instruments.isolation import copy_call, isolated, tensors_in
 from recompute_lab.instruments.ledger import Recorder
 from recompute_lab.instruments.reach import ABSENT, CONTAINERS
@@ -82,7 +82,7 @@ def writes(segment: Callable, *args, **kwargs) -> Writes:
         try:
             others[strategy.name] = _run(strategy, segment, args, kwargs, plain.kinds)
         except Exception as error:
-            result.refused[strategy.name] = error
+            result.refused[strategy.name] = released(error)
     for name, kind in sorted(plain.kinds.items(), key=lambda item: item[0].casefold()):
         repeated = [s for s, run in others.items() if not equal_values(run.after.get(name), plain.after.get(name))]
         told = _told(plain.before[name], plain.after[name])

@@ -55,6 +55,7 @@ def machine() -> str:
     import torch
 
     from recompute_lab.instruments.nondeterminism import atomics_differ
+    from recompute_lab.instruments.torch_version import not_tested
 
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in NEEDED)
     kernels = torch.backends.cpu.get_cpu_capability()
@@ -65,7 +66,7 @@ def machine() -> str:
         f"CUDA: {_yes(torch.cuda.is_available())}",
         f"the same sum can differ from call to call here: {_yes(atomics_differ())}",
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *filter(None, [not_tested()])])
 
 
 def _yes(truth: bool) -> str:

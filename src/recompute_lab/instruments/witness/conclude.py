@@ -72,7 +72,8 @@ def report_of(call) -> Report:
     matters = call.saved.certainly_differs(call.forward) if proof.matters is None else proof.matters
     broken = bool(call.raised or ((parted or matters) and not right))
     verdict = LOUD if call.raised else SILENT if broken else REPLAYABLE
-    causes = _protocol(call) + [(SIDE_EFFECT, cause) for cause in _left_open(call, proof)]
+    elsewhere = _elsewhere(call)
+    causes = _protocol(call) + elsewhere + [(SIDE_EFFECT, cause) for cause in _left_open(call, proof)]
     if broken:
         causes += [(verdict, cause) for cause in _state(call, proof)]
     if broken and not causes:
@@ -86,13 +87,13 @@ def report_of(call) -> Report:
     if _own_error(call) or (off and not proof.same_shapes):  # the gradients that arrive fit the forward's outputs
         shared = LOUD
     only = (
-        reentrant.causes(call.hints)
+        [judged for judged in reentrant.causes(call.hints) if not elsewhere or judged[1].name != elsewhere[0][1].name]
         + _collected(call, proof)
         + (_late(call, proof, [c for _, c in causes]) if shared == SIDE_EFFECT else [])
     )
     report = Report(
         call.label,
-        reentrant=max([shared, *(v for v, _ in only)], key=severity),
+        reentrant=max([shared, *(v for v, _ in elsewhere + only)], key=severity),
         non_reentrant=LOUD if call.raised else max([verdict, *(v for v, _ in causes)], key=severity),
         causes=[cause for _, cause in causes + only],
         effect=_effect(call, proof, parted if broken or shared == SILENT else None),
@@ -100,6 +101,15 @@ def report_of(call) -> Report:
         watched=True,
     )
     return report
+
+
+def _elsewhere(call) -> list[Judged]:
+    """The forward's default device, where torch has not entered it again and what was saved shows it."""
+    if not (call.hints.device_lost and (call.raised or call.saved.differs)):
+        return []
+    told = "this version of torch does not enter it again: the recomputation makes tensors on the default device."
+    cause = Cause(reentrant.DEVICE_CONTEXT, "", False, told, "give device= where tensors are made.")
+    return [(LOUD if call.raised else SILENT, cause)]
 
 
 def _own_error(call) -> bool:
@@ -184,7 +194,7 @@ def _left_open(call, proof: Proof) -> list[Cause]:
     found = []
     for item in items_of(left):
         told = "the forward puts it back before it ends; early stop leaves the segment earlier, with it changed."
-        repair = "put it back in `finally`; or early_stop=False."
+        repair = "put it back in `finally`; or set_checkpoint_early_stop(False)."
         where = _where(call, proof, sorted(item.names))
         found.append(Cause(f"{item.label}, left by early stop", where, True, told, repair, "protocol", _NON_REENTRANT))
     return found
@@ -218,7 +228,7 @@ def _protocol(call) -> list[Judged]:
             _handler(call),
             True,
             "early stop leaves the segment by an exception, and an `except Exception` in it has caught it.",
-            "catch the errors you mean, by name; or early_stop=False.",
+            "catch the errors you mean, by name; or set_checkpoint_early_stop(False).",
         )
     if call.unpacked_twice:
         add(

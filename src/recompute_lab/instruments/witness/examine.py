@@ -16,6 +16,7 @@ from recompute_lab.instruments.checkpointing import (
     Mismatch,
     Strategy,
     passes,
+    released,
     weighted_sum,
 )
 from recompute_lab.instruments.gradients import Divergence, Run, compared, run
@@ -127,7 +128,7 @@ def _tried(strategy: Strategy, plain: Run, segment, args, kwargs, loss, between)
     try:
         other = run(strategy, segment, args, kwargs, loss, between)
     except Exception as error:
-        return _Tried.of(Divergence(strategy.name, effects=list(plain.changed), raised=error))
+        return _Tried.of(Divergence(strategy.name, effects=list(plain.changed), raised=released(error)))
     tried = _Tried.of(compared(plain, other, strategy.name))
     tried.other_output = not _close(plain.output, other.output)
     if tried.verdict in (REPLAYABLE, SIDE_EFFECT) and tried.other_output:

@@ -22,6 +22,7 @@ from recompute_lab.instruments.witness.report import Cause
 
 _ONLY = ("reentrant",)
 _MOST_NODES = 20_000
+DEVICE_CONTEXT = "device context (torch.device) around the forward only"
 _ASKING = frozenset(("is_grad_enabled", "requires_grad", "grad_fn", "register_hook", "retain_grad"))
 
 
@@ -34,7 +35,8 @@ class Hints:
     captured: list[str] = field(default_factory=list)
     hooked: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
-    device_context: bool = False
+    device_context: str = ""  # the type of device that `with torch.device(...)` around the forward gives new tensors
+    device_lost: bool = False  # in the recomputation, too: older versions of torch do not enter it again
     outputs_without_grad: int = 0
     outputs_with_grad: int = 0
     nested_outputs: int = 0
@@ -59,7 +61,7 @@ class Shared:
         return calls
 
 
-def at_entry(state: Snapshot, args: tuple, kwargs: dict, device_context: bool, shared: Shared) -> Hints:
+def at_entry(state: Snapshot, args: tuple, kwargs: dict, device_context: str, shared: Shared) -> Hints:
     hints = Hints(device_context=device_context)
     top = [a for a in args if isinstance(a, torch.Tensor)]
     arguments = {id(t) for t in tensors_in((args, kwargs))}
@@ -231,7 +233,7 @@ def causes(hints: Hints) -> list[tuple[str, Cause]]:
     if hints.device_context:
         add(
             "silent",
-            "device context (torch.device) around the forward only",
+            DEVICE_CONTEXT,
             "reentrant does not enter it again: in its recomputation tensors are made on the default device.",
             "use_reentrant=False, or give device= where tensors are made.",
         )

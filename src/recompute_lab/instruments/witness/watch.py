@@ -224,7 +224,8 @@ class _Forward:
         modes = [m for m in torch.overrides._get_current_function_mode_stack() if isinstance(m, DeviceContext)]
         autocast = autocast_now()
         call.surroundings = lambda: entered(autocast(), *modes[-1:])
-        call.hints = reentrant.at_entry(call.before, call.args, call.kwargs, bool(modes), self._witness._captured)
+        device = torch.device(modes[-1].device).type if modes else ""
+        call.hints = reentrant.at_entry(call.before, call.args, call.kwargs, device, self._witness._captured)
         if call.frame is not None:
             call.saved.watch(call.frame, call.forward)
         self._began = time.perf_counter()
@@ -260,6 +261,8 @@ class _Recomputation:
             return
         call.recomputed += 1
         reentrant.look_at_ctx(call.hints)
+        device = call.hints.device_context
+        call.hints.device_lost = bool(device) and torch.empty(0).device.type != device
         call.differs = differences(call.before)
         call.found = call.before  # where nothing differs, it is the same state
         if call.differs:

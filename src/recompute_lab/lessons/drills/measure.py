@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from recompute_lab.instruments.checkpointing import Mismatch
@@ -85,6 +86,7 @@ def closed(sentence: str) -> str:
 
 
 def error_of(error: BaseException) -> str:
-    """Its kind and first line, in a few words."""
-    told = str(error).removeprefix("torch.utils.checkpoint: ").strip().splitlines()
+    """Its kind and first line, in a few words: those that all versions of torch have."""
+    text = re.sub(r"(One of the|The) differentiated Tensors?( at index \d+)?", "a differentiated Tensor", str(error))
+    told = text.removeprefix("torch.utils.checkpoint: ").strip().splitlines()
     return textwrap.shorten(": ".join([type(error).__name__, *told[:1]]), 110, placeholder=" ...")
