@@ -66,8 +66,9 @@ def logged(model: nn.Module | None) -> Iterator[Log]:
                 log.outputs.append(tensors[0].detach().cpu().clone())
 
     hooked = model is not None and not isinstance(model, torch.jit.ScriptModule)  # which takes no hooks
-    hook = model.register_forward_hook(keep) if hooked else None
+    hook = None
     try:
+        hook = model.register_forward_hook(keep) if hooked else None
         with _Logger(log):
             yield log
     finally:

@@ -74,8 +74,8 @@ def stepped(make: Callable, run: Callable) -> Run:
         seed_everything(0)
         model = make()
         before = Snapshot(model.step)
-        before.clear_grads()  # also of what its code happens to name, and is not its own
         try:
+            before.clear_grads()  # also of what its code happens to name, and is not its own
             loss = model.step(run)
             gradients = {n: p.grad.detach().clone() for n, p in before.parameters().items() if p.grad is not None}
             output = [loss.detach().clone()] if isinstance(loss, torch.Tensor) else []
