@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils._pytree import keystr, tree_leaves, tree_map_with_path
 
-from recompute_lab.instruments.interrupts import uninterrupted
+from recompute_lab.instruments.interrupts import stacks_kept, uninterrupted
 from recompute_lab.instruments.state import Snapshot
 
 
@@ -40,7 +40,7 @@ def isolated(segment: Callable, *args, **kwargs) -> Iterator[Call]:
         before.clear_grads()
         call = copy_call(*args, **kwargs)
         call.before = before
-        with _graphs_kept():
+        with stacks_kept(), _graphs_kept():
             yield call
     finally:
         before.restore()

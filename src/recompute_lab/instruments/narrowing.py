@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from recompute_lab.instruments.digest import digest_of
+from recompute_lab.instruments.interrupts import stacks_kept
 from recompute_lab.instruments.isolation import tensors_in
 from recompute_lab.instruments.results import differing_rows
 from recompute_lab.instruments.witness.locate import codes_of
@@ -69,7 +70,7 @@ def logged(model: nn.Module | None) -> Iterator[Log]:
     hook = None
     try:
         hook = model.register_forward_hook(keep) if hooked else None
-        with _Logger(log):
+        with stacks_kept(), _Logger(log):
             yield log
     finally:
         if hook is not None:

@@ -15,6 +15,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from recompute_lab.instruments.gradients import Divergence, Run, compared
+from recompute_lab.instruments.interrupts import stacks_kept
 from recompute_lab.instruments.state import Snapshot
 from recompute_lab.instruments.streams import kept, process_streams, seed_everything
 from recompute_lab.instruments.witness.report import LOUD, REPLAYABLE, SIDE_EFFECT, SILENT
@@ -70,7 +71,7 @@ class Outcome:
 
 def stepped(make: Callable, run: Callable) -> Run:
     """The step of a fresh object under `run`, torch's, NumPy's and Python's streams seeded; then they are put back."""
-    with kept(process_streams()):
+    with stacks_kept(), kept(process_streams()):
         seed_everything(0)
         model = make()
         before = Snapshot(model.step)
