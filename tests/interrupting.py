@@ -1,7 +1,9 @@
 """Interrupts at chosen places, and all that they must leave as it was.
 
 CPython looks for a signal where a function begins, where a call of C returns and where a loop turns: a place here is
-one of those, so that what is tried is what Ctrl-C can do, and nothing else.
+one of those, so that what is tried is what Ctrl-C can do, and nothing else. Left out are the few instructions between a
+`with` and its block, and between a `finally` and what it calls: there Python promises nothing to anybody, and a signal
+has to fall into a microsecond.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ _PATCHED = {  # whose attributes an instrument might replace
     "torch.Tensor": torch.Tensor,
     "torch.nn.functional": nn.functional,
 }
+_KERNELS = "flash", "mem_efficient", "math", "cudnn"
+_BETWEEN = {"__enter__", "__exit__", "_hold", "restore", "_push_mode", "_pop_mode", "set_grad_enabled"}
 _SCALARS = bool, int, float, str, type(None)
 
 
@@ -64,11 +68,9 @@ def fingerprint() -> dict[str, object]:
         "autocast": (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
         "autocast's cache": torch.is_autocast_cache_enabled(),
         "matmul precision": torch.get_float32_matmul_precision(),
-        "cuDNN": tuple(getattr(torch.backends.cudnn, f) for f in ("enabled", "benchmark", "deterministic", "allow_tf32")),
-        "attention kernels": tuple(
-            getattr(torch.backends.cuda, f"{kernel}_sdp_enabled")() for kernel in ("flash", "mem_efficient", "math", "cudnn")
-        ),
-        "hooks on saved tensors": torch._C._autograd._top_saved_tensors_default_hooks(True),
+        "cuDNN": [getattr(torch.backends.cudnn, f) for f in ("enabled", "benchmark", "deterministic", "allow_tf32")],
+        "attention kernels": [getattr(torch.backends.cuda, f"{kernel}_sdp_enabled")() for kernel in _KERNELS],
+        "hooks on saved tensors": _hooked(),
         "function modes": list(map(id, torch.overrides._get_current_function_mode_stack())),
         "dispatch modes": list(map(id, _get_current_dispatch_mode_stack())),
         "hooks on all modules": {
@@ -99,6 +101,17 @@ def fingerprint() -> dict[str, object]:
     return found
 
 
+def _hooked() -> bool:
+    """Whether hooks on saved tensors are on: whether one of them is asked."""
+    tensor = torch.ones((), requires_grad=True)
+    saver = (tensor * tensor).grad_fn
+    try:
+        saver._raw_saved_self.register_hooks(lambda t: t, lambda t: t)
+        return False
+    except RuntimeError:  # it has hooks
+        return True
+
+
 def of_module(module: nn.Module) -> dict[str, object]:
     """What a module is to its owner: values, gradients, flags, hooks and attributes."""
     found: dict[str, object] = {}
@@ -114,7 +127,10 @@ def of_module(module: nn.Module) -> dict[str, object]:
 
 
 def changed(before: dict[str, object], after: dict[str, object]) -> list[str]:
-    return sorted(n for n in before.keys() | after.keys() if before.get(n, "absent") != after.get(n, "absent"))
+    """The names of what differs; what a module that was imported since has brought is no change."""
+    names = [n for n in before.keys() | after.keys() if before.get(n, "absent") != after.get(n, "absent")]
+    new = ("recompute_lab", "matplotlib", "figures")
+    return sorted(n for n in names if n in before or not (n.startswith(new) or n.endswith("__warningregistry__")))
 
 
 def places(call: Callable[[], object]) -> int:
@@ -123,10 +139,8 @@ def places(call: Callable[[], object]) -> int:
 
 
 def interrupted(call: Callable[[], object], place: int) -> tuple[str, str]:
-    """Call, with Ctrl-C at one place: how it ended ("interrupted", "returned", "raised NAME"), and where the place is."""
-    number, ended, where = _walk(call, place)
-    del number
-    return ended, where
+    """Call, with Ctrl-C at one place: how it ended ("interrupted", "returned", "raised NAME ..."), and where it was."""
+    return _walk(call, place)[1:]
 
 
 def sample(number: int, most: int, seed: int) -> list[int]:
@@ -141,9 +155,11 @@ def _walk(call: Callable[[], object], place: int | None) -> tuple[int, str, str]
 
     def reached(frame: FrameType) -> None:
         nonlocal number, where
+        if frame.f_code.co_name in _BETWEEN or (frame.f_back and frame.f_back.f_code.co_name in _BETWEEN - {"restore"}):
+            return
         number += 1
         if number == place:
-            where = f"{os.path.relpath(frame.f_code.co_filename, os.path.dirname(_LAB))}:{frame.f_lineno} {frame.f_code.co_name}"
+            where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
             signal.raise_signal(signal.SIGINT)
 
     def inside(frame: FrameType, event: str, argument):

@@ -25,7 +25,7 @@ from recompute_lab.instruments.isolation import isolated
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _HERE = __file__
-# What `saved_tensors_hooks` does, without its Python: an interrupt cannot fall between the call and the `try` around it.
+# `saved_tensors_hooks` without its Python: no interrupt can fall between the call and the `try` that it stands in.
 _push, _pop = torch._C._autograd._push_saved_tensors_default_hooks, torch._C._autograd._pop_saved_tensors_default_hooks
 
 
