@@ -1,15 +1,23 @@
 """Ctrl-C, and what else ends a call before its time: torch, the process and the caller's module are as before."""
 
+import ast
 import contextlib
 import gc
+import os
+import random
 import signal
+import sys
+import threading
 import warnings
 from collections.abc import Callable
 from functools import partial
 
+import build
+import nbformat
 import pytest
 import torch
 from interrupting import changed, fingerprint, interrupted, of_module, own_temporary_folder, places, sample
+from jupyter_client.manager import KernelManager
 from torch import nn
 from torch.utils.checkpoint import CheckpointError, checkpoint
 
@@ -98,7 +106,7 @@ CALLS: dict[str, Callable[[nn.Module], object]] = {
     "audit": lambda _: audit(__file__),
     "lesson 02: measure": lambda _: threshold.measure(16, 10, "real"),
     "lesson 02: steps": lambda _: next(threshold.steps(16, 16, 10, "staged", False)),
-    "lesson 02: warnings": lambda _: early_warning.told(0, 1.0),
+    "lesson 02: warnings": lambda _: early_warning.told.__wrapped__(0, 1.0),
     "lesson 03: train": lambda _: loud_or_silent.train("scale per vector", "false, then true", steps=1),
     "lesson 05: layers": lambda _: batchnorm_repairs.attempts(),
 }
@@ -253,3 +261,52 @@ def test_nothing_of_a_large_model_is_left_hooked():
         interrupted(lambda: footprint(trunk, stream), place)
         gc.collect()
         assert not changed(own, of_module(trunk))
+
+
+# --- The lessons' cells, in a kernel
+
+_HERE = os.path.dirname(__file__)
+# What a library does to the process when it is first imported; and a cell's own draws are its own.
+OF_IMPORTS = {"environment", "filters of warnings", "temporary files", "threads", "stream: torch"}
+
+
+def test_an_interrupted_cell_leaves_torch_as_it_was_and_can_be_run_again(tmp_path):
+    """Lesson 01 up to its first crash, where torch is loaded, a model trained and a figure drawn."""
+    lesson = build.ROOT / "01_the_crash.ipynb"
+    cells = [cell for cell in nbformat.read(lesson, as_version=4).cells if cell.cell_type == "code"][1:7]
+    moments = random.Random(lesson.read_text())
+    kernel, told = KernelManager(), []
+    kernel.start_kernel(cwd=build.ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, _HERE])})
+    client = kernel.blocking_client()
+    client.start_channels()
+
+    def run(code: str, interrupt_after: float = threading.TIMEOUT_MAX) -> str:
+        """What the code prints; the name of an error, where it ends in one."""
+        printed = []
+
+        def hook(message):
+            content = message["content"]
+            printed.append(content.get("text", "") if message["msg_type"] == "stream" else content.get("ename", ""))
+
+        timer = threading.Timer(interrupt_after, kernel.interrupt_kernel)
+        if interrupt_after < threading.TIMEOUT_MAX:
+            timer.start()
+        client.execute_interactive(code, output_hook=hook, timeout=120)
+        timer.cancel()
+        return "".join(printed)
+
+    try:
+        client.wait_for_ready(timeout=60)
+        run(f"import interrupting, tempfile; tempfile.tempdir = {str(tmp_path)!r}")
+        for cell in cells:
+            run("before = interrupting.fingerprint()")
+            told.append(run(cell.source, interrupt_after=1.2 * moments.random()))
+            left = run("print(interrupting.changed(before, interrupting.fingerprint()))")
+            assert not set(ast.literal_eval(left)) - OF_IMPORTS, (cell.source, left)
+            stored = "".join(o.text for o in cell.outputs if o.output_type == "stream" and o.name == "stdout")
+            again = run(cell.source)
+            assert "nbval-ignore-output" in cell.metadata.get("tags", []) or again == stored, cell.source
+    finally:
+        client.stop_channels()
+        kernel.shutdown_kernel(now=True)
+    assert any("KeyboardInterrupt" in text for text in told)

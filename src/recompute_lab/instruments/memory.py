@@ -115,8 +115,9 @@ class _Storages(TorchDispatchMode):
             self._sizes[key] = storage.nbytes()
 
     def _forget(self, key: int) -> None:
-        self.alive -= self._sizes.pop(key, 0)
-        del self._met[key]
+        with uninterrupted():  # Python ignores what a callback raises, and the count would go on, wrong
+            self.alive -= self._sizes.pop(key, 0)
+            del self._met[key]
 
 
 def _tensors(value) -> Iterator[torch.Tensor]:
