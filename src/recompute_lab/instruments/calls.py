@@ -11,6 +11,7 @@ from torch import nn
 
 from recompute_lab.instruments.agreement import Agreement
 from recompute_lab.instruments.determinism import WORKSPACE, without_implementation
+from recompute_lab.instruments.interrupts import uninterrupted
 from recompute_lab.instruments.narrowing import Log, logged
 from recompute_lab.instruments.results import compared, entries
 from recompute_lab.instruments.state import Snapshot, same_bits
@@ -113,13 +114,14 @@ class World:
 
     def restore(self, keep: Collection[str] = ()) -> None:
         """Put everything back but what `keep` names."""
-        kept = {name: tensor.grad for name, (tensor, _, _) in self.gradients.items() if name in keep}
-        self.held.restore(keep)
-        for name, (tensor, grad, copy) in self.gradients.items():
-            if name in keep:
-                tensor.grad = kept[name]
-            elif grad is not None and not same_bits(grad, copy):
-                grad.data.copy_(copy)
+        with uninterrupted():
+            kept = {name: tensor.grad for name, (tensor, _, _) in self.gradients.items() if name in keep}
+            self.held.restore(keep)
+            for name, (tensor, grad, copy) in self.gradients.items():
+                if name in keep:
+                    tensor.grad = kept[name]
+                elif grad is not None and not same_bits(grad, copy):
+                    grad.data.copy_(copy)
 
     def changed(self, streams: Collection[str]) -> dict[str, str]:
         """What differs by name, with its kind; `streams` are those that do not count."""

@@ -12,8 +12,13 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
+from recompute_lab.instruments.interrupts import uninterrupted
 from recompute_lab.instruments.isolation import isolated, tensors_in
 from recompute_lab.instruments.ledger import Ledger, Recorder
+
+# The first checkpoint, or optimizer, would import it. Half imported, it fails until the process ends.
+with uninterrupted():
+    import torch._dynamo  # noqa: F401
 
 
 @dataclass(frozen=True)

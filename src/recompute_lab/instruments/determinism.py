@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 import torch.utils.deterministic
 
+from recompute_lab.instruments.interrupts import uninterrupted
+
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 _FIXED = (":4096:8", ":16:8")  # the two settings with which cuBLAS adds up in a fixed order, by NVIDIA's documentation
 
@@ -36,10 +38,11 @@ def switched(on: bool) -> Iterator[Callable[[], None]]:
         switch()
         yield switch
     finally:
-        _write(*before)
-        for name in os.environ.keys() - environment.keys():
-            del os.environ[name]
-        os.environ.update(environment)
+        with uninterrupted():
+            _write(*before)
+            for name in os.environ.keys() - environment.keys():
+                del os.environ[name]
+            os.environ.update(environment)
 
 
 def without_implementation(error: BaseException) -> str:

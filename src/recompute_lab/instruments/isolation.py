@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils._pytree import keystr, tree_leaves, tree_map_with_path
 
+from recompute_lab.instruments.interrupts import stacks_kept, uninterrupted
 from recompute_lab.instruments.state import Snapshot
 
 
@@ -39,7 +40,7 @@ def isolated(segment: Callable, *args, **kwargs) -> Iterator[Call]:
         before.clear_grads()
         call = copy_call(*args, **kwargs)
         call.before = before
-        with _graphs_kept():
+        with stacks_kept(), _graphs_kept():
             yield call
     finally:
         before.restore()
@@ -53,16 +54,18 @@ def _graphs_kept() -> Iterator[None]:
     run in several threads: the first one in replaces it, the last one out puts it back.
     """
     global _backward, _users
-    with _LOCK:
-        _users += 1
-        if _users == 1:
-            _backward = torch.autograd.backward
-            torch.autograd.backward = _keeping
+    counted = False
     try:
+        with uninterrupted(), _LOCK:
+            counted = True
+            _users += 1
+            if _users == 1:
+                _backward = torch.autograd.backward
+                torch.autograd.backward = _keeping
         yield
     finally:
-        with _LOCK:
-            _users -= 1
+        with uninterrupted(), _LOCK:
+            _users -= counted
             if _users == 0:
                 torch.autograd.backward = _backward
 

@@ -19,13 +19,14 @@ from pathlib import Path
 from types import CoroutineType, FrameType, GeneratorType
 
 import torch
-from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from recompute_lab.instruments.isolation import isolated
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _HERE = __file__
+# `saved_tensors_hooks` without its Python: no interrupt can fall between the call and the `try` that it stands in.
+_push, _pop = torch._C._autograd._push_saved_tensors_default_hooks, torch._C._autograd._pop_saved_tensors_default_hooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +150,22 @@ class Recorder:
 
         def pack(tensor: torch.Tensor):
             ledger.rows.append(_row(len(ledger.rows) + 1, tensor, operators.running))
-            hooks.__exit__()
             try:
+                _pop()
                 with torch.enable_grad():
                     # Detached: an operator's result, kept with its history by that same operator, would never be freed.
                     return _Save.apply(_SWITCH, tensor.detach())
             finally:
-                hooks.__enter__()
+                _push(*hooks)
 
-        hooks = saved_tensors_hooks(pack, lambda saver: saver.grad_fn.saved_tensors[0])
+        hooks = pack, lambda saver: saver.grad_fn.saved_tensors[0]
         try:
-            with operators, hooks:
-                output = self.segment(*args, **kwargs)
+            with operators:
+                try:
+                    _push(*hooks)
+                    output = self.segment(*args, **kwargs)
+                finally:
+                    _pop()
         except BaseException as error:
             # torch leaves a recomputation that has all it needs by a private exception; the name is all we rely on.
             stopped = type(error).__name__ == "_StopRecomputationError"

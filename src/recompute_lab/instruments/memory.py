@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from recompute_lab.instruments.interrupts import uninterrupted
 from recompute_lab.instruments.isolation import copy_call, tensors_in
 from recompute_lab.instruments.state import Snapshot
 
@@ -47,12 +48,13 @@ def footprint(step: Callable, *args, **kwargs) -> Footprint:
         raise TypeError(f"a step is a callable or an nn.Module; got {type(step).__name__}")
     before = Snapshot(step, *args, **kwargs)
     storages, hooks, collecting = _Storages(), [], gc.isenabled()
-    gc.disable()  # a collection falls at no fixed moment, and might free what another run holds
     try:
+        gc.disable()  # a collection falls at no fixed moment, and might free what another run holds
         before.clear_grads()
         call = copy_call(*args, **kwargs)
         leaves = {id(t): t for t in [*before.parameters().values(), *call.leaves.values()]}.values()
-        hooks = [leaf.register_post_accumulate_grad_hook(storages.set_apart) for leaf in leaves]
+        with uninterrupted():
+            hooks = [leaf.register_post_accumulate_grad_hook(storages.set_apart) for leaf in leaves]
         with storages:
             output = step(*call.args, **call.kwargs)
             kept = storages.alive
@@ -63,11 +65,12 @@ def footprint(step: Callable, *args, **kwargs) -> Footprint:
             torch.autograd.backward(results, [torch.ones_like(tensor) for tensor in results])
         return Footprint(kept, storages.peak, storages.gradients)
     finally:
-        for hook in hooks:
-            hook.remove()
-        before.restore()
-        if collecting:
-            gc.enable()
+        with uninterrupted():
+            for hook in hooks:
+                hook.remove()
+            before.restore()
+            if collecting:
+                gc.enable()
 
 
 class _Storages(TorchDispatchMode):
@@ -112,8 +115,9 @@ class _Storages(TorchDispatchMode):
             self._sizes[key] = storage.nbytes()
 
     def _forget(self, key: int) -> None:
-        self.alive -= self._sizes.pop(key, 0)
-        del self._met[key]
+        with uninterrupted():  # Python ignores what a callback raises, and the count would go on, wrong
+            self.alive -= self._sizes.pop(key, 0)
+            del self._met[key]
 
 
 def _tensors(value) -> Iterator[torch.Tensor]:

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from recompute_lab.instruments.digest import digest_of
+from recompute_lab.instruments.interrupts import stacks_kept
 from recompute_lab.instruments.isolation import tensors_in
 from recompute_lab.instruments.results import differing_rows
 from recompute_lab.instruments.witness.locate import codes_of
@@ -66,9 +67,10 @@ def logged(model: nn.Module | None) -> Iterator[Log]:
                 log.outputs.append(tensors[0].detach().cpu().clone())
 
     hooked = model is not None and not isinstance(model, torch.jit.ScriptModule)  # which takes no hooks
-    hook = model.register_forward_hook(keep) if hooked else None
+    hook = None
     try:
-        with _Logger(log):
+        hook = model.register_forward_hook(keep) if hooked else None
+        with stacks_kept(), _Logger(log):
             yield log
     finally:
         if hook is not None:

@@ -21,6 +21,7 @@ from torch.nn.parameter import Parameter, UninitializedBuffer, UninitializedPara
 from torch.utils._pytree import tree_leaves
 
 from recompute_lab.instruments.digest import digest_of
+from recompute_lab.instruments.interrupts import uninterrupted
 from recompute_lab.instruments.reach import (
     ABSENT,
     CONTAINERS,
@@ -111,7 +112,12 @@ class Snapshot:
 
         What a cache (`functools.lru_cache`) held cannot be put back: one that was empty is emptied. With `aside`,
         empty ones take the place of those that were filled since, which keep what they hold for a later `restore`.
+        An interrupt waits until all of it is done.
         """
+        with uninterrupted():
+            self._restore(keep, aside)
+
+    def _restore(self, keep: Collection[str], aside: bool) -> None:
         for name, module, own in self._classes:
             if type(module) is not own and name not in keep:
                 module.__class__ = own

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from recompute_lab.instruments.checkpointing import released
 from recompute_lab.instruments.gradients import Divergence, Run, compared
+from recompute_lab.instruments.interrupts import stacks_kept
 from recompute_lab.instruments.state import Snapshot
 from recompute_lab.instruments.streams import kept, process_streams, seed_everything
 from recompute_lab.instruments.witness.report import LOUD, REPLAYABLE, SIDE_EFFECT, SILENT
@@ -71,12 +72,12 @@ class Outcome:
 
 def stepped(make: Callable, run: Callable) -> Run:
     """The step of a fresh object under `run`, torch's, NumPy's and Python's streams seeded; then they are put back."""
-    with kept(process_streams()):
+    with stacks_kept(), kept(process_streams()):
         seed_everything(0)
         model = make()
         before = Snapshot(model.step)
-        before.clear_grads()  # also of what its code happens to name, and is not its own
         try:
+            before.clear_grads()  # also of what its code happens to name, and is not its own
             loss = model.step(run)
             gradients = {n: p.grad.detach().clone() for n, p in before.parameters().items() if p.grad is not None}
             output = [loss.detach().clone()] if isinstance(loss, torch.Tensor) else []

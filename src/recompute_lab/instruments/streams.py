@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import torch
 
+from recompute_lab.instruments.interrupts import uninterrupted
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -99,8 +101,9 @@ def kept(streams: Sequence[Stream]) -> Iterator[None]:
     try:
         yield
     finally:
-        for stream, state in zip(streams, now, strict=True):
-            stream.write(state)
+        with uninterrupted():
+            for stream, state in zip(streams, now, strict=True):
+                stream.write(state)
 
 
 @contextmanager

@@ -20,8 +20,8 @@ def seconds(
     their state stays done. For work on a GPU, let the step wait for it (`torch.cuda.synchronize`).
     """
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # two busy threads on two busy cores are slower, and less even
     try:
+        torch.set_num_threads(1)  # two busy threads on two busy cores are slower, and less even
         times = [[_time(step) for step in steps] for _ in range(rounds + 1)][1:]
     finally:
         torch.set_num_threads(threads)

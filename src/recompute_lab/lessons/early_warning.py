@@ -60,8 +60,8 @@ def told(seed: int, limit: float) -> Told:
 
     run = DigitRun(noise=nudge, run_trunk=checkpointed, limit=limit, seed=seed, blocks=2, keep=0)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # this noise has no use for more, and switching to and fro takes time
     try:
+        torch.set_num_threads(1)  # this noise has no use for more, and switching to and fro takes time
         error = run.train(STEPS)
     finally:
         torch.set_num_threads(threads)

@@ -12,8 +12,8 @@ import torch
 def threads(number: int) -> Iterator[None]:
     """torch computes with `number` threads inside, and with as many as before afterwards."""
     before = torch.get_num_threads()
-    torch.set_num_threads(number)
     try:
+        torch.set_num_threads(number)
         yield
     finally:
         torch.set_num_threads(before)

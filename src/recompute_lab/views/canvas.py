@@ -62,6 +62,7 @@ class Canvas:
         shades = (found[i : i + 3] for i in range(0, len(found), 3))
         # Pillow takes neighbouring shades for one, and the paper must stay white.
         whitened = ([255] * 3 if min(shade) > 246 else shade for shade in shades)
-        self._palette = Image.new("P", (1, 1))
-        self._palette.putpalette(sum(whitened, []))
-        return picture.quantize(palette=self._palette, dither=Image.Dither.NONE)
+        palette = Image.new("P", (1, 1))
+        palette.putpalette(sum(whitened, []))
+        self._palette = palette
+        return picture.quantize(palette=palette, dither=Image.Dither.NONE)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import ipywidgets as widgets
 
+from recompute_lab.instruments.interrupts import uninterrupted
 from recompute_lab.views.panel import Sentence, choice, failure
 
 GRADES = ("Again", "Hard", "Good", "Easy")
@@ -317,8 +318,8 @@ class CardPanel(widgets.VBox):
         return button
 
     def _safely(self, what: Callable[[], None]) -> None:
-        """What an observer raises would vanish into the server's log."""
-        with self._working:
+        """What an observer raises would vanish into the server's log. Moves are short: an interrupt waits."""
+        with self._working, uninterrupted():
             try:
                 what()
             except Exception as error:

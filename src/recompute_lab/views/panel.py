@@ -14,6 +14,7 @@ from functools import partial
 import ipywidgets as widgets
 import traitlets
 
+from recompute_lab.instruments.interrupts import uninterrupted
 from recompute_lab.views.style import GREY, figure, png
 
 
@@ -115,16 +116,18 @@ class Panel(widgets.VBox):
         """Picture and sentence anew. Always for the controls' latest values, so nothing stale can be left standing."""
         with self._drawing:
             try:
-                picture, sentence = self.answer(changed)
-            except ValueError as refused:
-                picture, sentence = self._nothing(), str(refused)
-            except Exception as error:  # in an observer it would vanish into the server's log
-                picture, sentence = self._nothing(), failure(error)
-            except BaseException:  # a cell was interrupted: the controls have moved, and the picture has not
-                self.picture.value, self.sentence.text = self._nothing(), "Interrupted: move a control to go on."
+                try:
+                    picture, sentence = self.answer(changed)
+                except ValueError as refused:
+                    picture, sentence = self._nothing(), str(refused)
+                except Exception as error:  # in an observer it would vanish into the server's log
+                    picture, sentence = self._nothing(), failure(error)
+                self.picture.value = picture
+                self.sentence.text = sentence
+            except BaseException:  # a cell was interrupted: the controls have moved, picture or sentence may not have
+                with uninterrupted():
+                    self.picture.value, self.sentence.text = self._nothing(), "Interrupted: move a control to go on."
                 raise
-            self.picture.value = picture
-            self.sentence.text = sentence
 
     @property
     def message(self) -> str:

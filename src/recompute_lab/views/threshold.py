@@ -232,9 +232,10 @@ class ThresholdPanel(Panel):
         real = self.source.value == "real"
         self.noise.disabled = real
         if changed not in ("cap", "full_shape") or self._drawing_of_now is None:
-            self._drawing_of_now = None  # should measuring be refused
-            self._drawing_of_now = _Regime(self._margins())
-            self._canvas = Canvas(self._drawing_of_now.made, self._drawing_of_now.changing, dpi=_DPI)
+            self._drawing_of_now = None  # should measuring be refused, or interrupted
+            drawing = _Regime(self._margins())
+            self._canvas = Canvas(drawing.made, drawing.changing, dpi=_DPI)
+            self._drawing_of_now = drawing
         drawing = self._drawing_of_now
         curve = drawing.mark(self.cap.value)
         return self._canvas.png(), describe(drawing.margins, curve, real=real, full_shape=self.full_shape.value)

@@ -164,8 +164,8 @@ def _cores() -> int:
 def audit_files(jobs: list[tuple[str, str, bool]]) -> list[FileAudit]:
     """Of (path, dotted name, sizes), each a file; what cannot be read has a note."""
     collecting = gc.isenabled()
-    gc.disable()  # syntax trees are many small objects, and all of them are needed until the file is done
     try:
+        gc.disable()  # syntax trees are many small objects, and all of them are needed until the file is done
         return [_audit_file(*job) for job in jobs]
     finally:
         if collecting:

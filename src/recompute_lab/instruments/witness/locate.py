@@ -57,8 +57,8 @@ def first_writes(run: Callable[[], object], fingerprints: dict[str, Callable[[],
         return line if layer or (is_users(file) and not file.startswith(_INSTRUMENTS)) else None
 
     before = sys.gettrace()
-    sys.settrace(call)
     try:
+        sys.settrace(call)
         run()
     except Exception:
         pass

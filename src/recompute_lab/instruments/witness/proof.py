@@ -19,6 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from recompute_lab.instruments.digest import digest_of
 from recompute_lab.instruments.gradients import ROUNDING
+from recompute_lab.instruments.interrupts import uninterrupted
 from recompute_lab.instruments.isolation import tensors_in
 from recompute_lab.instruments.reach import ABSENT
 from recompute_lab.instruments.state import Snapshot, equal_values
@@ -241,14 +242,15 @@ class Laboratory:
 
     def _repeatable_with_deterministic_kernels(self) -> bool:
         mode = torch.get_deterministic_debug_mode()
-        torch.use_deterministic_algorithms(True, warn_only=True)
         try:
+            torch.use_deterministic_algorithms(True, warn_only=True)
             self.forward.set_switch("determinism", torch.get_deterministic_debug_mode())
             first = self._run(frozenset())
             return all(self._run(frozenset()) == first for _ in range(_REPEATS))
         finally:
-            self.forward.set_switch("determinism", mode)
-            torch.set_deterministic_debug_mode(mode)
+            with uninterrupted():
+                self.forward.set_switch("determinism", mode)
+                torch.set_deterministic_debug_mode(mode)
 
     def without_recording(self) -> str:
         """What comes of a forward under `no_grad`, as reentrant runs it: the error it raises, "other" where it returns

@@ -17,6 +17,7 @@ import torch
 from torch.utils._device import DeviceContext
 from torch.utils.checkpoint import CheckpointError
 
+from recompute_lab.instruments.interrupts import uninterrupted
 from recompute_lab.instruments.isolation import tensors_in
 from recompute_lab.instruments.own_checkpoint import autocast_now
 from recompute_lab.instruments.state import Snapshot
@@ -205,6 +206,15 @@ class Witness:
         return proof
 
 
+def _watching(trace: Trace, casts: bool) -> tuple[ExitStack, CastCounter | None]:
+    """The modes that write `trace` and, where wanted, count casts: entered, or none of them where it is interrupted."""
+    with ExitStack() as modes:
+        with uninterrupted():
+            modes.enter_context(Tracer(trace))
+            counter = modes.enter_context(CastCounter()) if casts else None
+        return modes.pop_all(), counter
+
+
 class _Forward:
     """Around the forward: takes the state down at its entry, and its log."""
 
@@ -229,9 +239,7 @@ class _Forward:
         if call.frame is not None:
             call.saved.watch(call.frame, call.forward)
         self._began = time.perf_counter()
-        self._modes = ExitStack()
-        self._modes.enter_context(Tracer(call.forward))
-        self._counter = self._modes.enter_context(CastCounter()) if autocast_is_on() else None
+        self._modes, self._counter = _watching(call.forward, autocast_is_on())
 
     def __exit__(self, kind, error, traceback) -> None:
         call = self._call
@@ -277,9 +285,7 @@ class _Recomputation:
         self._watch_the_comparison()
         self._groups = set() if call.frame is None else set(call.frame.recomp_counter)  # of earlier backwards
         call.recomputation = Trace()
-        self._modes = ExitStack()
-        self._modes.enter_context(Tracer(call.recomputation))
-        self._counter = self._modes.enter_context(CastCounter()) if call.casts is not None else None
+        self._modes, self._counter = _watching(call.recomputation, call.casts is not None)
 
     def __exit__(self, kind, error, traceback) -> None:
         call = self._call
