@@ -54,7 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
     which.add_argument("--import", dest="merge", metavar="PATH", help="add what another journal has and yours has not")
     progress.set_defaults(run=_progress)
     given = parser.parse_args(arguments)
-    return given.run(given)
+    try:
+        return given.run(given)
+    except ModuleNotFoundError as error:
+        from recompute_lab.lessons.advice import advice
+
+        return _refused(advice(error) or str(error))
 
 
 def _audit(given: argparse.Namespace) -> int:

@@ -161,7 +161,8 @@ class Journal:
     def notes(self) -> list[str]:
         """A sentence for each thing that is wrong with the file; none where all is well."""
         _, broken, newer = self._read()
-        said = [self.trouble or self._unreadable] if self.trouble or self._unreadable else []
+        trouble = self.trouble or self._unreadable or self._refused()
+        said = [trouble] if trouble else []
         if broken:
             lines, were = ("line", "was") if broken == 1 else ("lines", "were")
             said.append(f"{broken} {lines} of {_shown(self.path)} {were} skipped as unreadable; nothing was deleted.")
@@ -172,6 +173,15 @@ class Journal:
                 "nothing was deleted."
             )
         return said
+
+    def _refused(self) -> str:
+        """A sentence where the file could not be written, found out without writing."""
+        if self.path is None:
+            return ""
+        there = next(path for path in (self.path, *self.path.parents) if path.exists())
+        if os.access(there, os.W_OK):
+            return ""
+        return f"{_shown(self.path)} cannot be written: what you pass is not noted there."
 
     def _read(self) -> tuple[list[Event], int, int]:
         events, broken, newer = [], 0, 0
