@@ -330,12 +330,17 @@ def _ordered(cells: list[Effects], reads: list[set[str]], changes: list[set[str]
     return iter(before)
 
 
+def closed(before: list[set[int]]) -> list[set[int]]:
+    """With what those need that it needs, and so on."""
+    found: list[set[int]] = []
+    for needed in before:
+        found.append(needed.union(*(found[i] for i in needed)))
+    return found
+
+
 def free_pairs(before: list[set[int]]) -> int:
     """How many pairs of cells may be run in either order."""
-    closed: list[set[int]] = []
-    for needed in before:
-        closed.append(needed.union(*(closed[i] for i in needed)))
-    return len(before) * (len(before) - 1) // 2 - sum(map(len, closed))
+    return len(before) * (len(before) - 1) // 2 - sum(map(len, closed(before)))
 
 
 def shuffled(before: list[set[int]], seed: int | str) -> list[int]:

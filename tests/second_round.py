@@ -9,6 +9,7 @@ respects which cells need which (see orders.py); it is the notebook's own, or th
 from itertools import groupby
 
 import orders
+import pytest
 from nbval.plugin import IPyNbCell
 
 ROUNDS = ("in-order", "shuffled")
@@ -22,7 +23,7 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     rounds, seed = config.option.orders.split(","), config.option.orders_seed
     if unknown := set(rounds) - set(ROUNDS):
-        raise ValueError(f"--orders: {', '.join(sorted(unknown))} is none of {', '.join(ROUNDS)}")
+        raise pytest.UsageError(f"--orders: {', '.join(sorted(unknown))} is none of {', '.join(ROUNDS)}")
     arranged = []
     for file, group in groupby(items, key=lambda item: item.parent):
         cells = list(group)

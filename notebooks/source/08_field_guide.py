@@ -145,6 +145,7 @@ for left in [(), *[(suspect,) for suspect in suspects]]:
 forward.restore()
 
 # %%
+forward.restore()  # the random streams, too: the same answer whenever this cell is run
 print(examine(layer, x, between=other_world.logged))
 
 # %% [markdown]

@@ -117,7 +117,7 @@ def _progress(given: argparse.Namespace) -> int:
 
     path = chosen_path()
     if path is None:
-        return _refused(f"{VARIABLE} is off: no progress is kept")
+        return _refused(f"no progress is kept: {VARIABLE} is off, or there is no home folder to keep it in")
     journal = Journal(path)
     try:
         if given.export:
