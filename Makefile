@@ -50,15 +50,18 @@ unit: setup
 # The stored outputs must hold whatever the thread count and the CPU kernels
 # are, so the two runs stand at the two ends. A CPU without AVX2 must not be
 # told to use it (torch would obey), so it runs torch's plain kernels twice.
-NBVAL := -m pytest -q -n $(WORKERS) --dist loadfile -p no:cacheprovider --nbval --nbval-current-env --nbval-cell-timeout=120
+# Each run has two rounds in one kernel, one of them in a random order: see tests/second_round.py.
+NBVAL := -m pytest -q -n $(WORKERS) --dist loadfile -p no:cacheprovider -p second_round \
+    --nbval --nbval-current-env --nbval-cell-timeout=120
+learner solved: export PYTHONPATH := tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 
 learner: setup
-	@OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default $(PY) $(NBVAL) notebooks/*.ipynb
+	@OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default $(PY) $(NBVAL) --orders=in-order,shuffled notebooks/*.ipynb
 
 solved: setup
 	@OMP_NUM_THREADS=2 ATEN_CPU_CAPABILITY=$$($(PY) -c 'import torch; print("avx2" if \
 	    torch.backends.cpu.get_cpu_capability().startswith("AVX") else "default")') \
-	    $(PY) $(NBVAL) notebooks/solutions/*.ipynb
+	    $(PY) $(NBVAL) --orders=shuffled,in-order notebooks/solutions/*.ipynb
 
 # REQUIRE_BROWSER=1 makes a missing browser a failure: the tests then run and say so.
 browser: setup

@@ -1,4 +1,4 @@
-"""Learners run cells twice, and out of order. (`make learner` and `make solved` run the lessons so: second_round.py.)"""
+"""Learners run cells twice, and out of order. (`make learner`, `make solved` run the lessons so: second_round.py.)"""
 
 import os
 import re
@@ -40,7 +40,7 @@ def cells_of(source: Path, solved: bool) -> list[str]:
         (["def f():\n    return a", "a = 1", "f()"], [[], [], [0, 1]]),  # a function looks when it is called
         (["n = []", "def f():\n    n.append(1)", "f()", "f()"], [[], [0], [0, 1], [0, 1, 2]]),
         (["class A:\n    def f(self):\n        return a", "a = 1", "A().f()"], [[], [], [0, 1]]),
-        (["n = []", "k = dict(n=n)", "k.update(m=1)", "n"], [[], [0], [0, 1], [0, 1, 2]]),  # it may change what it holds
+        (["n = []", "k = dict(n=n)", "k.update(m=1)", "n"], [[], [0], [0, 1], [0, 1, 2]]),  # what it holds, too
         (["import torch", "torch.manual_seed(0)", "torch.rand(1)"], [[], [0], [0, 1]]),
         (["import torch", "torch.rand(1)", "torch.manual_seed(0)\ntorch.rand(1)"], [[], [0], [0]]),  # never seeded
         (["import torch", "torch.manual_seed(0)\ntorch.rand(1)", "torch.manual_seed(0)"], [[], [0], [0]]),

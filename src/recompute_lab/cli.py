@@ -54,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
     which.add_argument("--import", dest="merge", metavar="PATH", help="add what another journal has and yours has not")
     progress.set_defaults(run=_progress)
     given = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # a terminal that knows no "−" is shown its number
     try:
         return given.run(given)
     except ModuleNotFoundError as error:

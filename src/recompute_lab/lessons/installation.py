@@ -41,10 +41,9 @@ def problems() -> list[str]:
                 importlib.import_module(_IMPORTED_AS.get(name, name))
         except metadata.PackageNotFoundError:
             found.append(f"{name} is not installed in this notebook's Python. {_ADVICE}")
-        except ModuleNotFoundError as error:  # not this one, but one that it needs, which has a sentence of its own
-            if (error.name or "").partition(".")[0] not in NEEDED:
-                found.append(f"{name} is there, but cannot be loaded: it needs {error.name}. {_ADVICE}")
         except Exception as error:  # a broken library fails in its own way
+            if isinstance(error, ModuleNotFoundError) and error.name in NEEDED and error.name != name:
+                continue  # what is missing is another one, which has a sentence of its own
             kind = type(error).__name__
             found.append(f"{name} is there, but cannot be loaded ({kind}). {_ADVICE}")
         else:
