@@ -53,16 +53,19 @@ unit: setup
 # The fast part of the matrix (tools/matrix has all of it): what is stored must hold whatever the thread count and the
 # CPU kernels are, so the three runs differ in both. One thread and torch's plain kernels; two and AVX2; the unit tests
 # with four and the best that the processor has. A CPU without AVX2 must not be told to use it (torch would obey), so
-# it runs the plain kernels twice.
-NBVAL := -m pytest -q -n $(WORKERS) --dist loadfile -p no:cacheprovider --nbval --nbval-current-env --nbval-cell-timeout=120
+# it runs the plain kernels twice. Each notebook has two rounds in one kernel, one of them in a random order: see
+# tests/second_round.py.
+NBVAL := -m pytest -q -n $(WORKERS) --dist loadfile -p no:cacheprovider -p second_round \
+    --nbval --nbval-current-env --nbval-cell-timeout=120
+learner solved: export PYTHONPATH := tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 
 learner: setup
-	@OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default $(PY) $(NBVAL) notebooks/*.ipynb
+	@OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default $(PY) $(NBVAL) --orders=in-order,shuffled notebooks/*.ipynb
 
 solved: setup
 	@OMP_NUM_THREADS=2 ATEN_CPU_CAPABILITY=$$($(PY) -c 'import torch; print("avx2" if \
 	    torch.backends.cpu.get_cpu_capability().startswith("AVX") else "default")') \
-	    $(PY) $(NBVAL) notebooks/solutions/*.ipynb
+	    $(PY) $(NBVAL) --orders=shuffled,in-order notebooks/solutions/*.ipynb
 
 # REQUIRE_BROWSER=1 makes a missing browser a failure: the tests then run and say so.
 browser: setup

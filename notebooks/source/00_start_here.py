@@ -13,7 +13,7 @@
 #
 # **Time** 30 minutes. **You need** a training step that you have written in PyTorch; nothing about
 # checkpointing is assumed. The outputs are stored: to predict before you see, choose *Edit → Clear
-# Outputs of All Cells* first.
+# Outputs of All Cells* first. After a restart, go on with *Run → Run All Above Selected Cell*.
 #
 # ## Is everything there?
 #

@@ -145,6 +145,7 @@ for left in [(), *[(suspect,) for suspect in suspects]]:
 forward.restore()
 
 # %%
+forward.restore()  # the random streams, too: the same answer whenever this cell is run
 *lines, last = str(examine(layer, x, between=other_world.logged)).splitlines()
 print(*lines, sep="\n")
 how_far = float(last.split()[-4])  # which mask a seed draws is a matter of torch's version

@@ -54,7 +54,14 @@ def main(arguments: list[str] | None = None) -> int:
     which.add_argument("--import", dest="merge", metavar="PATH", help="add what another journal has and yours has not")
     progress.set_defaults(run=_progress)
     given = parser.parse_args(arguments)
-    return given.run(given)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # a terminal that knows no "−" is shown its number
+    try:
+        return given.run(given)
+    except ModuleNotFoundError as error:
+        from recompute_lab.lessons.advice import advice
+
+        return _refused(advice(error) or str(error))
 
 
 def _audit(given: argparse.Namespace) -> int:
@@ -112,7 +119,7 @@ def _progress(given: argparse.Namespace) -> int:
 
     path = chosen_path()
     if path is None:
-        return _refused(f"{VARIABLE} is off: no progress is kept")
+        return _refused(f"no progress is kept: {VARIABLE} is off, or there is no home folder to keep it in")
     journal = Journal(path)
     try:
         if given.export:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 
+from recompute_lab.lessons.advice import advice
+
 NOT_ATTEMPTED, WRONG, RIGHT = "not attempted yet", "not yet", "right"
 
 # Told of each right answer in a cell: the module of the check, and the exercise's name. They print nothing.
@@ -62,6 +64,8 @@ class Exercise:
             told = str(wrong)
         except Exception as error:
             told = "your answer raised " + ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+            if do := advice(error):  # the kernel was restarted, say
+                told += f". {do}"
         if any(map(_holds_a_stub, parts)):  # asked only now: a right answer may hold a function that does nothing
             return Verdict(NOT_ATTEMPTED, todo)
         return Verdict(WRONG, told)

@@ -42,6 +42,8 @@ def problems() -> list[str]:
         except metadata.PackageNotFoundError:
             found.append(f"{name} is not installed in this notebook's Python. {_ADVICE}")
         except Exception as error:  # a broken library fails in its own way
+            if isinstance(error, ModuleNotFoundError) and error.name in NEEDED and error.name != name:
+                continue  # what is missing is another one, which has a sentence of its own
             kind = type(error).__name__
             found.append(f"{name} is there, but cannot be loaded ({kind}). {_ADVICE}")
         else:

@@ -161,7 +161,8 @@ class Journal:
     def notes(self) -> list[str]:
         """A sentence for each thing that is wrong with the file; none where all is well."""
         _, broken, newer = self._read()
-        said = [self.trouble or self._unreadable] if self.trouble or self._unreadable else []
+        trouble = self.trouble or self._unreadable or self._refused()
+        said = [trouble] if trouble else []
         if broken:
             lines, were = ("line", "was") if broken == 1 else ("lines", "were")
             said.append(f"{broken} {lines} of {_shown(self.path)} {were} skipped as unreadable; nothing was deleted.")
@@ -172,6 +173,15 @@ class Journal:
                 "nothing was deleted."
             )
         return said
+
+    def _refused(self) -> str:
+        """A sentence where the file could not be written, found out without writing."""
+        if self.path is None:
+            return ""
+        there = next(path for path in (self.path, *self.path.parents) if os.path.exists(path))
+        if os.access(there, os.W_OK):
+            return ""
+        return f"{_shown(self.path)} cannot be written: what you pass and grade is not kept."
 
     def _read(self) -> tuple[list[Event], int, int]:
         events, broken, newer = [], 0, 0
@@ -296,21 +306,33 @@ def _shown(path: Path) -> str:
 
 
 def default_path() -> Path:
-    """notebooks/my/progress.jsonl of the repository that the package comes from, else in the user's data folder."""
+    """notebooks/my/progress.jsonl of the repository that the package comes from, else in the user's data folder.
+
+    Raises RuntimeError where no home folder is known.
+    """
     repository = Path(__file__).resolve().parents[3]
     if (repository / "pyproject.toml").is_file() and (repository / "notebooks" / "source").is_dir():
         return repository / "notebooks" / "my" / "progress.jsonl"
     from platformdirs import user_data_path
 
-    return user_data_path("forward-twice", appauthor=False) / "progress.jsonl"
+    folder = user_data_path("forward-twice", appauthor=False)
+    if not folder.is_absolute():  # an older platformdirs leaves the ~ standing: a folder of that name would be made
+        raise RuntimeError("no home folder is known")
+    return folder / "progress.jsonl"
 
 
 def chosen_path(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """What the environment variable says: a path, None for "off"; the default path where it is not set."""
+    """What the environment variable says: a path, None for "off"; the default path where it is not set.
+
+    None, too, where the path begins in a home folder and none is known.
+    """
     said = environment.get(VARIABLE, "").strip()
     if said.lower() == "off":
         return None
-    return Path(said).expanduser() if said else default_path()
+    try:
+        return Path(said).expanduser() if said else default_path()
+    except RuntimeError:
+        return None
 
 
 def session_path(environment: Mapping[str, str] = os.environ) -> Path | None:
