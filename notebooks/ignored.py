@@ -41,7 +41,7 @@ class Ignored:
         return re.fullmatch(pattern, text.strip()) is not None
 
 
-def machine(first: str = "python {version} | torch {version}", second: str = "\nthreads {int} | CUDA {bool}") -> Ignored:
+def machine(first: str = "python {version} | torch {version}", second: str = "\nthreads {int} | CUDA {bool}"):
     return Ignored(first + second, "which machine this is: for the reader, and for a report of a problem", "ready")
 
 

@@ -27,7 +27,6 @@ from nbformat.v4 import new_output
 from nbval.plugin import IPyNbCell, IPyNbFile, NbCellError
 from studies import store
 
-from recompute_lab.instruments.results import Metric
 from recompute_lab.instruments.witness.trace import place
 from recompute_lab.lessons import audit_source, batchnorm_study, dropout_study, field_guide, stored_study
 from recompute_lab.lessons.drills import measure
@@ -103,9 +102,9 @@ def replaced(pattern: str, new: Callable[[re.Match], str], chance: random.Random
     """A change of one match of the pattern, in each text that has one: yields the outputs that result."""
 
     def change(outputs: list[NotebookNode]) -> Iterator[list[NotebookNode]]:
-        for place in range(len(list(texts(outputs)))):
+        for i in range(len(list(texts(outputs)))):
             planted = [nbformat.from_dict(output) for output in outputs]
-            holder, key = list(texts(planted))[place]
+            holder, key = list(texts(planted))[i]
             if found := list(re.finditer(pattern, holder[key])):
                 match = chance.choice(found)
                 holder[key] = holder[key][: match.start()] + new(match) + holder[key][match.end() :]
@@ -224,7 +223,7 @@ def test_nothing_is_stored_that_nbval_would_erase(cells):
 
 
 def test_nobody_sanitises(cells):
-    """No rule rewrites a text before it is compared, and no cell asks for less than to be compared, but by the one tag."""
+    """No rule rewrites a text before it is compared, and no cell asks to be spared, but by the one tag."""
     assert "sanitize" not in (HOUSE / "Makefile").read_text(encoding="utf-8")
     assert "sanitize" not in (HOUSE / "pyproject.toml").read_text(encoding="utf-8")
     tags = {tag for cell in cells for tag in cell.cell.metadata.get("tags", [])}

@@ -66,5 +66,6 @@ class StoredStudy:
         if missing := [name for name in names if name not in found.curves]:
             raise FileNotFoundError(f"the {study} in {path.name} lacks {len(missing)} of its runs; {command}")
         if told.pop("seal") != seal(told):
-            raise ValueError(f"{path.name} was changed since the {study} was measured: take it from git again, or {command}")
+            was = f"{path.name} was changed since the {study} was measured"
+            raise ValueError(f"{was}: take it from git again, or {command}")
         return found
