@@ -225,5 +225,9 @@ def test_a_replayed_draw_is_fine(strategy):
     assert divergence(LayerDropNet(), torch.randn(4, 16).requires_grad_(), strategy=strategy).equal
 
 
+def test_the_head_tells_ten_digits_apart():
+    assert LayerDropNet(head=True, depth=1)(torch.randn(4, 16)).shape == (4, 10)
+
+
 def test_every_treatment_is_a_segment_and_a_strategy():
     assert all(isinstance(t.run, Strategy) and t.segment in SEGMENTS for t in TREATMENTS.values())

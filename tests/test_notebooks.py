@@ -4,30 +4,17 @@ nbval itself runs in make test, after this.
 """
 
 import re
+from itertools import pairwise
 
 import build
 import checks
+import ignored
 import nbformat
 import pytest
 
 from recompute_lab.lessons.exercise import NOT_ATTEMPTED, RIGHT, WRONG
 
 LESSONS = build.sources()
-
-# How many cells of a lesson nbval runs without comparing what they print.
-IGNORED: dict[str, int] = {
-    "00_start_here": 1,
-    "01_the_crash": 4,
-    "02_the_threshold": 3,
-    "03_loud_or_silent": 3,
-    "04_dropout": 2,
-    "05_batchnorm": 1,
-    "06_audit_your_source": 1,
-    "07_quiet_version": 3,
-    "08_field_guide": 1,
-    "10_coding_drills": 1,
-}
-
 
 def test_there_are_lessons():
     assert LESSONS, "notebooks/source holds no lesson: there is nothing to check"
@@ -44,15 +31,19 @@ def test_lesson(source):
 
 
 @pytest.mark.parametrize("source", LESSONS, ids=lambda source: source.stem)
-def test_no_more_cells_are_ignored_than_we_agreed_on(source):
-    notebook = nbformat.read(build.ROOT / f"{source.stem}.ipynb", as_version=4)
-    ignored = sum(checks.is_ignored(cell) for cell in notebook.cells)
-    agreed = IGNORED.get(source.stem, 0)
-    assert ignored == agreed, (
-        f"{source.stem} has {ignored} cells tagged {checks.IGNORE}, IGNORED in {__file__} says "
-        f"{agreed}. What such a cell shows can go wrong and no test will say so: can it be rounded,"
-        f" compared (a < b) or drawn instead? If not, write {ignored} into IGNORED."
+@pytest.mark.parametrize("folder", [".", "solutions"])
+def test_the_cells_that_nbval_ignores_are_those_agreed_on(source, folder):
+    notebook = nbformat.read(build.ROOT / folder / f"{source.stem}.ipynb", as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    hidden = [(cell, after) for cell, after in pairwise(code) if checks.is_ignored(cell)]
+    agreed = ignored.AGREED.get(source.stem, ())
+    assert len(hidden) == len(agreed), (
+        f"{source.stem} has {len(hidden)} cells tagged {checks.IGNORE}, notebooks/ignored.py says {len(agreed)}. What "
+        "such a cell shows can go wrong and no test will say so: can it be rounded, compared (a < b) or drawn instead?"
     )
+    for (cell, after), one in zip(hidden, agreed, strict=True):
+        assert not (problem := ignored.problem(source.stem, notebook, cell, cell.outputs)), problem
+        assert one.then in checks.text_of(after), f"the cell after '{one.shows[:40]}' prints no '{one.then}'"
 
 
 @pytest.mark.parametrize("source", LESSONS, ids=lambda source: source.stem)

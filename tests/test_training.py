@@ -1,5 +1,8 @@
 """The run of lesson 01: it dies with 162 and 161, stays intact, and can be taken back."""
 
+import re
+
+import course
 import pytest
 import torch
 
@@ -33,6 +36,11 @@ def test_the_run_dies_at_the_first_capped_vector_with_162_and_161(dead):
     assert [step.capped > 0 for step in run.history] == [False] * (len(run.history) - 1) + [True]
     assert run.history[-1].near >= run.history[-1].capped
     assert len(run.history) > 5, "the run should live for a while"
+
+
+def test_its_cap_is_the_one_that_the_lesson_names():
+    (named,) = re.findall(r"`limit` is (\d+\.\d+)", course.whole(course.NOTEBOOKS / "source" / "01_the_crash.py"))
+    assert [cap.limit for cap in DigitRun().trunk.blocks[0].caps] == [float(named)] * 2
 
 
 def test_a_crash_leaves_weights_and_optimizer_as_they_were(dead):

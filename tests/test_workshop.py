@@ -94,20 +94,28 @@ POLLS = [
 ]
 
 
-def said(name: str) -> set[str]:
-    """All numbers in the stored outputs that are compared."""
-    cells = [cell for cell in notebook(name).cells if not checks.is_ignored(cell)]
-    return set(NUMBER.findall("\n".join(checks.text_of(cell) for cell in cells)))
+def said(name: str, to: str) -> set[str]:
+    """All numbers in the stored outputs of a section that are compared."""
+    texts, level = [], 0
+    for cell in notebook(name).cells:
+        for heading in course.headings(cell.source) if cell.cell_type == "markdown" else ():
+            if course.anchor(heading.text) == to:
+                level = heading.level
+            elif heading.level <= level:
+                level = 0
+        if level and not checks.is_ignored(cell):
+            texts.append(checks.text_of(cell))
+    return set(NUMBER.findall("\n".join(texts)))
 
 
 @pytest.mark.parametrize(("title", "row"), POLLS, ids=lambda value: value[:2] if isinstance(value, str) else "")
 def test_a_poll_is_the_lessons_own_and_its_answer_was_printed(title, row):
-    """Each number in the column *measured* stands in a compared output of that lesson."""
+    """Each number in the column *measured* stands in a compared output of that section."""
     file, _, to = re.search(r"\(([^)]+)\)", row["section"])[1].partition("#")
     assert file.startswith(title[:2]), "a poll of another lesson"
     assert "Predict" in course.section(NOTEBOOKS / file, to), f"{file} asks for no prediction in '{to}'"
-    missing = set(NUMBER.findall(row["measured"])) - said(file)
-    assert not missing, f"{file} prints no {', '.join(sorted(missing))}: {row['measured']}"
+    missing = set(NUMBER.findall(row["measured"])) - said(file, to)
+    assert not missing, f"'{to}' of {file} prints no {', '.join(sorted(missing))}: {row['measured']}"
 
 
 def test_there_are_polls():

@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from recompute_lab.lessons.stored_study import seal
+
 
 def run(description: str, path: Path, header: dict, runs: Mapping[str, Callable[[], object]]) -> None:
     """Make each of `runs` that is not stored yet, and store what it returns under its name."""
@@ -27,15 +29,17 @@ def stored(path: Path, header: dict) -> dict:
     if not path.is_file():
         return {}
     told = json.loads(path.read_text(encoding="utf-8"))
+    sealed = told.pop("seal", None) == seal(told)
     curves = told.pop("curves")
-    return curves if told == header else {}
+    return curves if sealed and told == header else {}
 
 
 def store(path: Path, header: dict, curves: dict) -> None:
     """One line per run; the old file stays as it was until the new one is whole."""
     path.parent.mkdir(exist_ok=True)
     rows = [f"{json.dumps(name)}: {json.dumps(run, separators=(',', ':'))}" for name, run in curves.items()]
-    text = json.dumps(header | {"curves": {}}, indent=1).removesuffix("{}\n}") + "{\n" + ",\n".join(rows) + "\n}\n}\n"
+    told = header | {"seal": seal(header | {"curves": curves})}
+    text = json.dumps(told | {"curves": {}}, indent=1).removesuffix("{}\n}") + "{\n" + ",\n".join(rows) + "\n}\n}\n"
     fresh = path.with_suffix(".new")
     fresh.write_text(text, encoding="utf-8")
     os.replace(fresh, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,9 +30,14 @@ def rounded(number: float) -> float:
     return float(f"{number:.{DIGITS}g}")
 
 
+def seal(told: dict) -> str:
+    """One text for all that a study stores: another where a single digit is another."""
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
 @dataclass(frozen=True)
 class StoredStudy:
-    """The stored numbers: what `header` has, and `curves`, by the name of a run."""
+    """The stored numbers: what `header` has, and `curves`, by the name of a run; sealed as they were measured."""
 
     torch: str
     settings: dict
@@ -39,6 +45,7 @@ class StoredStudy:
     probes: list[int]
     quantities: list[str]
     curves: dict[str, dict]
+    seal: str
 
     def run(self, name: str) -> dict:
         """The numbers of a run. Raises ValueError, naming what there is, for one that is not in the study."""
@@ -49,12 +56,16 @@ class StoredStudy:
     @classmethod
     def read(cls, path: Path, study: str, names: Iterable[str]) -> Self:
         """The study in a file. Raises FileNotFoundError, with the command that makes it, where it is missing or lacks
-        one of `names`.
+        one of `names`; ValueError where its numbers are not those that were measured.
         """
         command = "run `make studies` in the lab's folder: it takes some minutes"
         if not path.is_file():
             raise FileNotFoundError(f"the {study}'s numbers ({path.name}) are not there; {command}")
-        found = cls(**json.loads(path.read_text(encoding="utf-8")))
+        told = json.loads(path.read_text(encoding="utf-8"))
+        found = cls(**told)
         if missing := [name for name in names if name not in found.curves]:
             raise FileNotFoundError(f"the {study} in {path.name} lacks {len(missing)} of its runs; {command}")
+        if told.pop("seal") != seal(told):
+            was = f"{path.name} was changed since the {study} was measured"
+            raise ValueError(f"{was}: take it from git again, or {command}")
         return found
