@@ -5,12 +5,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import build
 import course
 import nbformat
 import orders
 import pytest
+import second_round
 from nbformat import v4
 
 HERE = Path(__file__).resolve().parent
@@ -74,7 +76,7 @@ def test_a_lesson_is_no_chain_and_its_orders_keep_what_is_needed(source, solved)
 # --- What running them so finds
 
 
-def rounds(folder: Path, *cells: tuple[str, str], options: list[str] = ()) -> dict[str, str]:
+def rounds(folder: Path, seed: str, *cells: tuple[str, str]) -> dict[str, str]:
     """"passed" or "failed" for each cell (its code, and what is stored), by the name that the plugin gives it."""
     notebook = v4.new_notebook()
     for number, (code, text) in enumerate(cells, 1):
@@ -82,7 +84,7 @@ def rounds(folder: Path, *cells: tuple[str, str], options: list[str] = ()) -> di
         notebook.cells.append(v4.new_code_cell(code, execution_count=number, outputs=outputs))
     nbformat.write(notebook, folder / "small.ipynb")
     command = [sys.executable, "-m", "pytest", "-rA", "--color=no", "-p", "no:cacheprovider", "-p", "second_round"]
-    command += ["--nbval", "--nbval-current-env", *options, "small.ipynb"]
+    command += ["--nbval", "--nbval-current-env", f"--orders-seed={seed}", "small.ipynb"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     found = re.findall(r"^(PASSED|FAILED) small\.ipynb::(.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
@@ -90,30 +92,23 @@ def rounds(folder: Path, *cells: tuple[str, str], options: list[str] = ()) -> di
     return {name: verdict.lower() for verdict, name in found}
 
 
-def test_a_cell_that_goes_on_counting_fails_in_the_second_round(tmp_path):
+def test_a_cell_that_goes_on_counting_and_a_need_that_no_source_shows_fail_in_the_second_round(tmp_path):
     (tmp_path / "counts.py").write_text("calls = []\n\ndef count():\n    calls.append(1)\n    return len(calls)\n")
-    found = rounds(tmp_path, ("from counts import count", ""), ("print(count())", "1\n"), ("print('same')", "same\n"))
-    assert found == {
-        "Cell 0, round 1, in-order": "passed",
-        "Cell 1, round 1, in-order": "passed",
-        "Cell 2, round 1, in-order": "passed",
-        "Cell 0, round 2, shuffled": "passed",
-        "Cell 1, round 2, shuffled": "failed",
-        "Cell 2, round 2, shuffled": "passed",
-    }
+    cells = ("from counts import count", ""), ("print(count())", "1\n"), ("box = []", "")
+    cells += ("list.append(box, 1)", ""), ("print(len(box))", "1\n")
+    needed = orders.needs([code for code, _ in cells])
+    assert [sorted(before) for before in needed] == [[], [0], [], [2], [2]]  # an argument is only looked at
+    tries = {seed: orders.shuffled(needed, f"small.ipynb{seed}") for seed in range(9)}
+    seed = next(seed for seed, order in tries.items() if order.index(4) < order.index(3))
+    found = rounds(tmp_path, str(seed), *cells)
+    failed = [name for name, verdict in found.items() if verdict == "failed"]
+    assert len(found) == 10 and sorted(failed) == ["Cell 1, round 2, shuffled", "Cell 4, round 2, shuffled"]
 
 
-def test_a_need_that_no_source_shows_is_found_by_another_order(tmp_path):
-    hidden = ("box = []", ""), ("list.append(box, 1)", ""), ("print(len(box))", "1\n")
-    needed = orders.needs([code for code, _ in hidden])
-    seed = next(seed for seed in "abcdef" if orders.shuffled(needed, "small.ipynb" + seed) == [0, 2, 1])
-    found = rounds(tmp_path, *hidden, options=["--orders=shuffled", f"--orders-seed={seed}"])
-    assert found["Cell 2, round 1, shuffled"] == "failed"
-
-
-def test_an_order_that_there_is_not(tmp_path):
-    with pytest.raises(AssertionError, match="--orders: sorted is none of in-order, shuffled"):
-        rounds(tmp_path, ("1", ""), options=["--orders=sorted"])
+def test_an_order_that_there_is_not():
+    config = SimpleNamespace(option=SimpleNamespace(orders="in-order,sorted", orders_seed=""))
+    with pytest.raises(pytest.UsageError, match="--orders: sorted is none of in-order, shuffled"):
+        second_round.pytest_collection_modifyitems(config, [])
 
 
 # --- After a restart

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import time
@@ -55,7 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     progress.set_defaults(run=_progress)
     given = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # a terminal that knows no "−" is shown its number
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no "−" is shown its number
     try:
         return given.run(given)
     except ModuleNotFoundError as error:
