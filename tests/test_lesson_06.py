@@ -15,6 +15,8 @@ from recompute_lab.specimens import mended_project as mended
 from recompute_lab.specimens.small_project import Config, Trainer, batch, blocks, caps, mixing
 from recompute_lab.specimens.small_project.config import Switches
 from recompute_lab.specimens.small_project.experts import Experts
+from recompute_lab.specimens.small_project.health import rounds
+from recompute_lab.specimens.small_project.model import Classifier
 from recompute_lab.views import audit as draw
 
 
@@ -230,3 +232,15 @@ def test_the_truth_of_the_triage_is_the_audit_s_and_a_run_s():
 
 def test_triage_unfilled():
     assert check.triage.judge(dict.fromkeys("ABCDEFGHIJKL", (..., ..., ..., ...))).status == NOT_ATTEMPTED
+
+
+def test_the_project_pools_the_places_that_any_row_uses_or_half_of_them():
+    model, places = Classifier(Config()), Config().places
+    x, padding = torch.randn(2, places, 5), torch.ones(2, places, dtype=torch.bool)
+    assert torch.equal(model.pooled(x, padding), x[:, : places // 2].mean(1))
+    padding[0, :2], padding[1, :3] = False, False
+    assert torch.equal(model.pooled(x, padding), x[:, :3].mean(1))
+
+
+def test_the_project_refines_once_for_every_unit_and_thrice_at_most():
+    assert [rounds(amount) for amount in (0.0, 0.9, 1.0, 2.5, 7.0)] == [1, 1, 2, 3, 3]

@@ -346,6 +346,28 @@ def test_idempotent_where_a_buffer_is_assigned_anew(run):
     assert all(map(same_bits, steps(model, run, Idempotent(model).commit), expected))
 
 
+class Sparse(nn.Module):
+    """What it writes is a sparse buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.eye(6).to_sparse())
+
+    def forward(self, x):
+        self.seen.mul_(2)
+        return torch.tanh(x)
+
+
+def test_a_sparse_buffer_is_rewound_too(run):
+    expected, idempotent, replayed = Sparse(), Sparse(), Sparse()
+    steps(expected, plain)
+    steps(idempotent, run, Idempotent(idempotent).commit)
+    steps(replayed, with_contexts(run, state_replayed(replayed)))
+    assert torch.equal(expected.seen.to_dense(), 8 * torch.eye(6))
+    for model in (idempotent, replayed):
+        assert torch.equal(model.seen.to_dense(), expected.seen.to_dense())
+
+
 def test_an_idempotent_module_goes_on_from_a_loaded_state(run):
     source, model = net(), net()
     steps(source, plain)
@@ -373,3 +395,10 @@ def test_a_buffer_that_nobody_can_write_to_is_left_alone():
     model.register_buffer("mask", torch.ones(1, 1).expand(4, 4))
     Idempotent(model)
     with_contexts(NON_REENTRANT, state_replayed(model))(model, torch.randn(16, 6).requires_grad_()).sum().backward()
+
+
+def test_between_batchnorms_the_default_needs_no_gradient_of_the_input():
+    """The reentrant implementation would cut the first stretch off from the graph."""
+    model = net()
+    checkpointed_between(model, torch.randn(16, 6)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())

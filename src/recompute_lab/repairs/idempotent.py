@@ -52,7 +52,7 @@ class Idempotent:
             elif part.training:
                 part._buffers[name] = buffer
                 if not _expanded(buffer):
-                    buffer.data.copy_(value)  # `.data`: see repairs/replay.py
+                    _in_place(buffer).copy_(value)
 
     def _loaded(self, *_) -> None:
         self.commit()
@@ -60,6 +60,13 @@ class Idempotent:
     def _note(self, *_) -> None:
         """Which tensors the forward left; in any other, somebody else put it in their place."""
         self._left = {(part, name): part._buffers.get(name) for part, name in self._start}
+
+
+def _in_place(tensor: torch.Tensor) -> torch.Tensor:
+    """Where to write: `.data`, since no graph is to be told that what it saved has changed. A sparse tensor's `.data`
+    would be another tensor.
+    """
+    return tensor.data if tensor.layout is torch.strided else tensor
 
 
 def _expanded(tensor: torch.Tensor) -> bool:

@@ -77,10 +77,17 @@ def _write(state: list[tuple[dict, dict, dict]]) -> None:
         for name, value in members.items():
             if isinstance(value, torch.Tensor):
                 if not _expanded(value):
-                    value.data.copy_(held[name])  # `.data`: no graph is told that a tensor it saved has changed
+                    _in_place(value).copy_(held[name])
             elif held[name] is not None:
                 value.clear()
                 (value.extend if isinstance(value, list | deque) else value.update)(held[name])
+
+
+def _in_place(tensor: torch.Tensor) -> torch.Tensor:
+    """Where to write: `.data`, since no graph is to be told that what it saved has changed. A sparse tensor's `.data`
+    would be another tensor.
+    """
+    return tensor.data if tensor.layout is torch.strided else tensor
 
 
 def _expanded(tensor: torch.Tensor) -> bool:
