@@ -10,7 +10,7 @@ import torch
 import torch.utils.deterministic
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-_FIXED = (":4096:8", ":16:8")  # the two settings with which cuBLAS adds up in a fixed order, by NVIDIA's documentation
+FIXED = (":4096:8", ":16:8")  # the two settings with which cuBLAS adds up in a fixed order, by NVIDIA's documentation
 
 
 @contextmanager
@@ -29,8 +29,8 @@ def switched(on: bool) -> Iterator[Callable[[], None]]:
         if on:
             torch.utils.deterministic.fill_uninitialized_memory = True
             torch.backends.cudnn.benchmark = False
-            if os.environ.get(WORKSPACE) not in _FIXED:
-                os.environ[WORKSPACE] = _FIXED[0]
+            if os.environ.get(WORKSPACE) not in FIXED:
+                os.environ[WORKSPACE] = FIXED[0]
 
     try:
         switch()
