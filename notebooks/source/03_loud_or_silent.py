@@ -37,13 +37,17 @@ import platform
 
 import torch
 
+from recompute_lab.instruments.device import device_name, lab_device
+
+device = lab_device()  # the GPU where there is one
 print("python", platform.python_version(), "| torch", torch.__version__)
-print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
+print("threads", torch.get_num_threads(), "| device", device_name(device))
 
 # %%
 import inspect
 import textwrap
 from collections import Counter
+from functools import partial
 from torch import nn
 from recompute_lab import NO_EARLY_STOP, NON_REENTRANT, PLAIN, REENTRANT
 from recompute_lab import divergence, passes, same_bits
@@ -79,7 +83,9 @@ for part in (branches.BranchingSegment, branches.GuardedNormCap, branches.Vector
 # saved*; and the implementation *counts*. Take one away at a time. What is left: an error, or wrong gradients, or nothing?
 
 # %%
-cap, flag = (flip(b, "true, then false") for b in ("scale per vector", branches.RepairedScale))
+on_device = partial(flip, device=device)
+cap = on_device("scale per vector", "true, then false")
+flag = on_device(branches.RepairedScale, "true, then false")
 for name, case, strategy in (
     ("all three", cap, NON_REENTRANT),
     ("the branch decides a flag only", flag, NON_REENTRANT),
@@ -125,7 +131,7 @@ for branch in (branches.Gate, branches.Route, branches.EarlyExit):
 # Start with the gate: one direction makes the recomputation save *less*, the other makes it save *more*.
 
 # %%
-cells = list(lesson.matrix())
+cells = list(lesson.matrix(device=device))
 show(outcomes.matrix(cells), "Ten flips, eight ways to run each: who notices, what it costs.")
 
 name = "non-reentrant, early stop on, check default"
@@ -172,7 +178,7 @@ for flags in ("on, check default", "off, check default", "on, check none"):
 print(inspect.getsource(clip_when_needed))
 
 nudge = Nudge({1: -8, 2: +8})  # down in the forward, up in the recomputation
-x = torch.randn(32, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
+x = torch.randn(32, 16, generator=torch.Generator().manual_seed(0)).to(device).requires_grad_()
 bound = x.abs().max().item()
 guarded = nudge.counted(lambda x: torch.tanh(clip_when_needed(nudge(x), bound)))
 
@@ -207,7 +213,7 @@ print(inspect.getsource(torch_checkpoint._default_meta_extractor))
 # %%
 steps = {"clip, then tanh": (guarded, x)}
 for branch in ("scale of full shape", "gate"):
-    case = flip(branch, "false, then true")
+    case = on_device(branch, "false, then true")
     steps[branch] = (case.segment, case.x)
 for name, step in steps.items():
     on, off = (divergence(*step, strategy=s).outcome for s in (NON_REENTRANT, NO_EARLY_STOP))
@@ -223,12 +229,14 @@ for name, step in steps.items():
 # %% tags=["nbval-ignore-output"]
 from recompute_lab.instruments.timing import seconds
 
-rows = torch.randn(512, 64, requires_grad=True)
+rows = torch.randn(512, 64).to(device).requires_grad_()
 ends_in = {
     "a tanh": nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.Tanh()),
     "a wide linear": nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 2048)),
 }
 for name, segment in ends_in.items():
+    segment.to(device)
+
     def step(strategy, segment=segment):
         return lambda: strategy(segment, rows).sum().backward()
 
@@ -261,8 +269,8 @@ for name, segment in ends_in.items():
 
 # %%
 for branch, direction in (("gate", "false, then true"), ("route", "false, then true")):
-    case = flip(branch, direction)
-    other = flip(branch, "true, then false")  # its forward is what our recomputation ran
+    case = on_device(branch, direction)
+    other = on_device(branch, "true, then false")  # its forward is what our recomputation ran
     for strategy in (REENTRANT, NON_REENTRANT):
         equal = all(map(same_bits, case.gradients(strategy), other.gradients(PLAIN)))
         print(f"{branch:<6} {strategy.name:<14} gradients of the recomputed network: {equal}")
@@ -282,7 +290,7 @@ chosen = {
 }
 found = {}
 for name, (branch, strategy) in chosen.items():
-    case = flip(branch, "false, then true")
+    case = on_device(branch, "false, then true")
     found[name] = r = divergence(case.segment, case.x, strategy=strategy)
     off = sum(row.error > 0.1 for row in r.rows)
     told = f"{off} off by more than 10%, {len(r.missing)} missing, {len(r.unexpected)} extra"
@@ -330,7 +338,8 @@ runs = (
     ("route", "false, then true", NON_REENTRANT),
     ("early exit", "true, then false", REENTRANT),
 )
-pairs = {f"{b}, {s.name}": (lesson.train(b, d, s), lesson.train(b, d)) for b, d, s in runs}
+train = partial(lesson.train, device=device)
+pairs = {f"{b}, {s.name}": (train(b, d, s), train(b, d)) for b, d, s in runs}
 show(
     draw.over_steps({name: run.distances(plain) for name, (run, plain) in pairs.items()}),
     "One stays at rounding, three are wrong by their size at once, the gate's error grows.",

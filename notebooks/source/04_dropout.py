@@ -40,9 +40,12 @@ import platform
 import numpy
 import torch
 
+from recompute_lab.instruments.device import device_name, lab_device
+
+device = lab_device()  # the GPU where there is one
 print("python", platform.python_version(), "| torch", torch.__version__, end=" | ")
 print("numpy", numpy.__version__)
-print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
+print("threads", torch.get_num_threads(), "| device", device_name(device))
 
 # %%
 import inspect
@@ -76,7 +79,7 @@ from recompute_lab.views.masks import masks_and_divergence, sentence
 
 print(inspect.getsource(MaskedLayers.forward))
 streams.seed_everything(0)
-segment, x = MaskedLayers(TorchDefault(p=0.5)), streams.rows()
+segment, x = MaskedLayers(TorchDefault(device=device)).to(device), streams.rows(device=device)
 for strategy in streams.TORCHS:
     result = divergence(segment, x, strategy=strategy)
     wrong = f"{result.outcome}, off by {result.worst:.1f} times their size"
@@ -102,7 +105,7 @@ show(masks_and_divergence(without_replay), sentence(without_replay))
 # %%
 from recompute_lab.views.replays import replays
 
-table = streams.replays()
+table = streams.replays(device)
 show(replays(table), "By default torch replays its own default generator, and no other stream.")
 for stream, row in table.items():
     told = [name for name in ("non-reentrant", "own, every stream") if row[name]]
@@ -221,7 +224,8 @@ check.both_ways(compare)
 from recompute_lab.instruments.timing import seconds
 
 for width in (16, 256):
-    layers, rows = MaskedLayers(TorchDefault(), width=width), streams.rows(width, width)
+    layers = MaskedLayers(TorchDefault(device=device), width=width).to(device)
+    rows = streams.rows(width, width, device=device)
 
     def step(stage, layers=layers, rows=rows):
         return lambda: stage(layers, rows).sum().backward()

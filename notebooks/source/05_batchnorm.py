@@ -43,13 +43,17 @@ import platform
 
 import torch
 
+from recompute_lab.instruments.device import device_name, lab_device
+
+device = lab_device()  # the GPU where there is one
 print("python", platform.python_version(), "| torch", torch.__version__)
-print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
+print("threads", torch.get_num_threads(), "| device", device_name(device))
 
 # %%
 import inspect
 from collections import Counter
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import product
 import numpy as np
 from recompute_lab import NON_REENTRANT, REENTRANT, writes
@@ -73,8 +77,9 @@ print("ready")
 # weights?
 
 # %%
-runs = lesson.train(steps=40, momentum=0.1)
-own = lesson.train(steps=40, momentum=1.0, ways=["plain"])["plain"]  # the last batch's own
+train = partial(lesson.train, device=device)
+runs = train(steps=40, momentum=0.1)
+own = train(steps=40, momentum=1.0, ways=["plain"])["plain"]  # the last batch's own
 
 message = "Statistics of one channel after each step; dots: those of each batch by itself."
 show(draw.trajectories(lesson.courses(runs, own)), message)
@@ -166,14 +171,14 @@ def momentum(m, updates):
 check.momentum(momentum)
 
 # %%
-recipes = {m: lesson.recipes(momentum=m, steps=20) for m in momenta}
+recipes = {m: lesson.recipes(momentum=m, steps=20, device=device) for m in momenta}
 message = "How far the statistics are from the plain run's, with three momenta, for m = 0.1."
 show(draw.deviations(recipes[0.1]), message)
 for m, rows in recipes.items():
     right = [name for name, row in rows.items() if row.worst < 1e-5]
     worse = rows["sqrt(m)"].worst > rows["m"].worst
     print(f"m = {m}: right up to rounding: {', '.join(right)}; sqrt(m) worse than m: {worse}")
-larger = lesson.train(momentum=0.19, ways=["plain"])["plain"]
+larger = train(momentum=0.19, ways=["plain"])["plain"]
 twin = lesson.deviation(runs["reentrant"], larger).worst < 1e-5
 print("section 1's checkpointed run is a plain run with 0.19, up to rounding:", twin)
 
@@ -455,7 +460,7 @@ check.find_all(found)
 
 # %%
 torch.manual_seed(0)
-images = torch.randn(8, 16, 4, 4, requires_grad=True)
+images = torch.randn(8, 16, 4, 4).to(device).requires_grad_()
 print(writes(runs["plain"].net.segment, images), "\n")
 print(writes(unknown.Gated(), side_effects.rows()), "\n")
 counted = bytearray(1)

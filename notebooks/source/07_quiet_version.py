@@ -39,8 +39,11 @@ import platform
 
 import torch
 
+from recompute_lab.instruments.device import device_name, lab_device
+
+device = lab_device()  # the GPU where there is one
 print("python", platform.python_version(), "| torch", torch.__version__)
-print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
+print("threads", torch.get_num_threads(), "| device", device_name(device))
 
 # %%
 import inspect
@@ -87,7 +90,7 @@ panels, runs = {}, {}
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     for name, metric in shown.items():
-        runs[name] = free, fixed = lesson.repeated(name)
+        runs[name] = free, fixed = lesson.repeated(name, device=device)
         panels[f"{name}: {metric}"] = [[run[metric] for run in some] for some in (free, fixed)]
 for name, metric in shown.items():
     values = [run[metric] for run in runs[name][0]]

@@ -18,8 +18,8 @@ def switched(on: bool) -> Iterator[Callable[[], None]]:
     """Inside, `torch.use_deterministic_algorithms` is on, or off; what is yielded sets it again, should code inside
     have changed it.
 
-    With it goes what it needs: cuBLAS's workspace, an environment variable without which some products raise on CUDA;
-    cuDNN's own choice of the fastest kernel is off. Afterwards all of it, and every other environment variable, is as
+    With it goes what it needs: cuBLAS's workspace, an environment variable without which some products raise on CUDA
+    (torch reads it at the process's first product: set here, it is of use where none came before); cuDNN's own choice of the fastest kernel is off. Afterwards all of it, and every other environment variable, is as
     it was, also after an error.
     """
     before, environment = _read(), dict(os.environ)
@@ -47,9 +47,12 @@ def without_implementation(error: BaseException) -> str:
     told = str(error)
     if isinstance(error, RuntimeError) and "does not have a deterministic implementation" in told:
         return told.partition(" does not have")[0].strip().splitlines()[-1]
-    if isinstance(error, RuntimeError) and WORKSPACE in told:
-        return "a product by cuBLAS"
     return ""
+
+
+def without_workspace(error: BaseException) -> bool:
+    """Is it a product by cuBLAS that has raised, for want of a fixed workspace?"""
+    return isinstance(error, RuntimeError) and WORKSPACE in str(error)
 
 
 def _read() -> tuple:

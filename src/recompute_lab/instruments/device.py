@@ -27,7 +27,8 @@ def lab_device() -> torch.device:
     try:
         device = torch.device(wanted)
     except RuntimeError:
-        raise ValueError(f"{VARIABLE} is cpu or cuda; got {wanted!r}. Without it, a GPU is used where one works.") from None
+        hint = "without it, a GPU is used where one works"
+        raise ValueError(f"{VARIABLE} is cpu or cuda, got {wanted!r}; {hint}.") from None
     if said := trouble(device):
         raise RuntimeError(f"{VARIABLE}={wanted}, but that device does not work here ({said}): unset it, or say cpu.")
     return device
