@@ -119,7 +119,7 @@ def atomics(device: torch.device, noise: Callable | None = None) -> Found:
 
 
 def real_crash(device: torch.device, noise: Callable | None = None, tries: int = 100) -> Found:
-    """The first step with a capped vector, repeated under real noise until it dies; and as often under deterministic algorithms.
+    """The first step with a capped vector, repeated under real noise until it dies; and with deterministic algorithms.
 
     That no try of 100 dies is possible, but then this device does not show the lessons' race.
     """

@@ -228,7 +228,8 @@ for strategy in (REENTRANT, NON_REENTRANT):
 # ## 4 · For real
 #
 # Such differences exist. `index_put` with `accumulate=True` adds numbers into places; on a CPU with two or more threads, and
-# enough numbers, the threads race, and each run adds in another order. Rounding depends on the order.
+# enough numbers, the threads race, and each run adds in another order. Rounding depends on the order. (On a GPU, where
+# `index_put` sorts first, it is `index_add` that races; the lab takes that one there.)
 #
 # `Atomics` is that: it takes a tensor apart into shares and adds them up again. It now replaces the staged nudge. Nothing else
 # is staged: same training run, starting a few steps before the first vector is capped.
@@ -249,7 +250,7 @@ show(
 )
 
 # %% [markdown]
-# With one thread nothing races, and both runs go on to the end. With more, a run may die in any step that has a capped vector,
+# With one thread of a CPU nothing races, and both runs go on to the end. With more, a run may die in any step that has a capped vector,
 # or get through these 25; at which step, and with which of torch's two messages, is decided by the race. When the forward
 # multiplied and the recomputation did not, a tensor is missing: *different number*. The other way round there is one more
 # than expected; torch stops the recomputation when it has as many as the forward saved, and finds that shapes do not fit:

@@ -113,6 +113,7 @@ show(three_curves(sweep, origin="the largest ratio's median", zero=top), message
 # Now put them there. `OnTheThreshold` makes n vectors, all alike, that a first cap has shortened to `LIMIT` times the length of
 # another; a second cap, a few ulps from that limit, looks at them. The noise is **staged**: before each look, each element of
 # each vector moves by 8 ulps, up or down, drawn anew from a seed. So every position fires with the same probability p, on its own.
+# (What is staged is counted on the CPU, also where there is a GPU, which rounds otherwise; what is real races on the GPU.)
 #
 # Then one pass says *true* with probability g = 1 − (1 − p)ⁿ: not all n stay below. The passes disagree if one says true and
 # the other false, which has the probability 2 g (1 − g). These two are the *closed form*. The next cell takes p as measured, and

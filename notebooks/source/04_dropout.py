@@ -69,7 +69,8 @@ print("ready")
 #
 # The specimen: four residual layers, each with a mask of its own before its tanh. The masks are drawn from torch's default generator,
 # as `nn.Dropout` draws them. Both implementations replay that generator by default; `preserve_rng_state=False` switches it off, as
-# people do who have read that it saves time.
+# people do who have read that it saves time. (The masks are drawn on the CPU, also for layers on a GPU: so they are the same
+# everywhere. Sections 4 to 8 compute thousands of tiny steps, on the CPU alone.)
 #
 # **Predict.** Replay is off. Which of the two implementations notices?
 
@@ -114,8 +115,8 @@ for stream, row in table.items():
 # %% [markdown]
 # `preserve_rng_state` promises torch's own default generators: that of the CPU, and those of the devices on which the segment's
 # *positional arguments* live. A `torch.Generator` of your own, NumPy and Python's `random` are none of them. Nor is the generator of a GPU
-# on which no such argument lives (a mask is made there, of arguments on the CPU; it takes a GPU to show that, so it is not shown
-# here). All of it is silent, under both implementations, with default settings.
+# on which no such argument lives (a mask is made there, of arguments on the CPU; it takes a GPU to show that: `make gpu-check`
+# does). All of it is silent, under both implementations, with default settings.
 #
 # A private generator is out of reach even for a checkpoint that tries: from outside, nobody can find all generators. It has to be told.
 #

@@ -71,7 +71,8 @@ print("ready")
 #
 # A small network learns digits. Its segment is twice a convolution, BatchNorm and ReLU. Over the 40 steps the light grows (the
 # images become brighter, with more contrast), so that there is something to follow. Three runs start from the same weights and see
-# the same batches: plain, and checkpointed by each implementation.
+# the same batches: plain, and checkpointed by each implementation. (On a GPU these runs convolve there, in a fixed order; the
+# situations, the family and the repairs of later sections stay on the CPU.)
 #
 # **Predict.** After 40 steps: what does `num_batches_tracked` say? Are the gradients of every step the plain run's? And the
 # weights?

@@ -66,14 +66,14 @@ print("ready")
 #
 # A small model of scikit-learn's handwritten digits: each patch of an image becomes 128 random features, a digit is the sum of its
 # patches' features, the ten scores are linear in that sum, and fitted in closed form to half of the digits. The sum is an accumulating
-# `index_put`, as in any model of sets, graphs or events; with two threads, its additions race. It is evaluated on the 899 other digits.
+# `index_put`, as in any model of sets, graphs or events; with two threads, or on a GPU (by `index_add`), its additions race. It is evaluated on the 899 other digits.
 #
 # Three evaluations, each of a kind that you will find in your own code. A *threshold*: accuracy on the digits of which the model is
 # confident, the level having been chosen once so that 85 in 100 reach it (a quantile). An *early exit*: one factor for all scores is fitted
 # until the loss falls no more; then the calibration error is taken: how far confidence is from accuracy. A *filter*: only digits with valid
 # probabilities count, those that sum up to no more than one.
 #
-# **Predict.** Each runs 40 times, on the same weights and the same digits, with two threads. Which of the three numbers moves? By how
+# **Predict.** Each runs 40 times, on the same weights and the same digits, with two threads, or on the GPU. Which of the three numbers moves? By how
 # much: in the seventh digit, in the fourth, in the second? What does Python say about it?
 
 # %%

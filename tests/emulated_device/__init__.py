@@ -7,6 +7,7 @@ the machine's own compiler; where there is none, nothing can be registered.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def build(folder: Path) -> Path:
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None or not sys.platform.startswith("linux"):
         raise RuntimeError("the emulated device is compiled by a C++ compiler on Linux, and there is none")
-    started = library.with_suffix(".part")
+    started = library.with_suffix(f".{os.getpid()}")  # others may be at it
     command = [compiler, "-shared", "-fPIC", "-O0", "-std=c++20", "-w", str(SOURCE), "-o", str(started)]
     command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
     command += [f"-isystem{path}" for path in cpp_extension.include_paths()]

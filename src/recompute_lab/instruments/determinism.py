@@ -19,8 +19,9 @@ def switched(on: bool) -> Iterator[Callable[[], None]]:
     have changed it.
 
     With it goes what it needs: cuBLAS's workspace, an environment variable without which some products raise on CUDA
-    (torch reads it at the process's first product: set here, it is of use where none came before); cuDNN's own choice of the fastest kernel is off. Afterwards all of it, and every other environment variable, is as
-    it was, also after an error.
+    (torch reads it at the process's first product: set here, it is of use where none came before); cuDNN's own choice
+    of the fastest kernel is off. Afterwards all of it, and every other environment variable, is as it was, also after
+    an error.
     """
     before, environment = _read(), dict(os.environ)
 
