@@ -21,6 +21,8 @@ sys.path.insert(0, str(HOUSE / "tools"))
 
 import device_checks as checks  # noqa: E402
 import gpu_check  # noqa: E402
+import reset  # noqa: E402
+from test_workshop_check import write  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -192,7 +194,6 @@ def test_a_device_that_is_none_is_a_sentence_and_a_failure():
 def test_the_page_says_what_failed(right, code, monkeypatch, capsys):
     monkeypatch.setattr(gpu_check, "lab_device", lambda: torch.device("meta"))
     monkeypatch.setattr(gpu_check, "checks_for", lambda device: {"a check": lambda device: checks.Found(right, "seen")})
-    monkeypatch.setattr(gpu_check.device_checks, "streams_kept", lambda device: checks.streams_kept.__wrapped__(CPU))
     monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--no-lessons"])
     monkeypatch.setattr(gpu_check.signal, "signal", lambda *_: None)
     monkeypatch.setenv("FORWARD_TWICE_PROGRESS", "off")
@@ -204,3 +205,15 @@ def test_the_page_says_what_failed(right, code, monkeypatch, capsys):
 
 def _status(found: checks.Found) -> tuple[str, str]:
     return (gpu_check.OK if found.right else gpu_check.BAD), found.told
+
+
+def test_lessons_run_on_the_device_and_the_cell_that_does_not_hold_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv(chosen.VARIABLE, "none yet")
+    write(tmp_path, "01_right", solved=True)
+    wrong = write(tmp_path, "02_wrong", solved=True)
+    wrong.write_text(wrong.read_text().replace("The answer is 42", "The answer is 43"))
+    todo = [reset.Lesson(tmp_path / "source" / f"{name}.py", solved=True) for name in ("01_right", "02_wrong")]
+    right, bad = gpu_check.lessons(todo, CPU, jobs=1, timeout=60)
+    assert os.environ[chosen.VARIABLE] == "cpu"
+    assert right.status != gpu_check.BAD and bad.status == gpu_check.BAD
+    assert "02_wrong" in bad.text and "cell" in bad.text and any("43" in detail for detail in bad.details)

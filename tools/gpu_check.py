@@ -115,7 +115,7 @@ def main() -> int:
         for name, check in checks_for(device).items():
             lines.append(line(name, check, device))
             print(*told(lines[-1]), sep="\n", flush=True)
-        for one in lessons(todo, device, options.jobs, options.timeout):
+        for one in lessons(todo, device, options.jobs, options.timeout) if todo else ():
             lines.append(one)
             print(*told(one), sep="\n", flush=True)
     except KeyboardInterrupt:

@@ -34,6 +34,7 @@
 
 # %% tags=["nbval-ignore-output"]
 import platform
+from functools import partial
 
 import torch
 
@@ -47,13 +48,12 @@ print("threads", torch.get_num_threads(), "| device", device_name(device))
 import inspect
 import textwrap
 from collections import Counter
-from functools import partial
 from torch import nn
 from recompute_lab import NO_EARLY_STOP, NON_REENTRANT, PLAIN, REENTRANT
 from recompute_lab import divergence, passes, same_bits
 from recompute_lab.instruments.nondeterminism import Nudge
 from recompute_lab.lessons import loud_or_silent as lesson
-from recompute_lab.lessons.loud_or_silent import check, flip, hint
+from recompute_lab.lessons.loud_or_silent import check, hint
 from recompute_lab.specimens import branches
 from recompute_lab.specimens.guards import clip_when_needed
 from recompute_lab.views import divergence as draw, outcomes
@@ -83,9 +83,8 @@ for part in (branches.BranchingSegment, branches.GuardedNormCap, branches.Vector
 # saved*; and the implementation *counts*. Take one away at a time. What is left: an error, or wrong gradients, or nothing?
 
 # %%
-on_device = partial(flip, device=device)
-cap = on_device("scale per vector", "true, then false")
-flag = on_device(branches.RepairedScale, "true, then false")
+flip = partial(lesson.flip, device=device)
+cap, flag = (flip(b, "true, then false") for b in ("scale per vector", branches.RepairedScale))
 for name, case, strategy in (
     ("all three", cap, NON_REENTRANT),
     ("the branch decides a flag only", flag, NON_REENTRANT),
@@ -213,7 +212,7 @@ print(inspect.getsource(torch_checkpoint._default_meta_extractor))
 # %%
 steps = {"clip, then tanh": (guarded, x)}
 for branch in ("scale of full shape", "gate"):
-    case = on_device(branch, "false, then true")
+    case = flip(branch, "false, then true")
     steps[branch] = (case.segment, case.x)
 for name, step in steps.items():
     on, off = (divergence(*step, strategy=s).outcome for s in (NON_REENTRANT, NO_EARLY_STOP))
@@ -230,13 +229,11 @@ for name, step in steps.items():
 from recompute_lab.instruments.timing import seconds
 
 rows = torch.randn(512, 64).to(device).requires_grad_()
-ends_in = {
+ends_in = nn.ModuleDict({
     "a tanh": nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.Tanh()),
     "a wide linear": nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 2048)),
-}
+}).to(device)
 for name, segment in ends_in.items():
-    segment.to(device)
-
     def step(strategy, segment=segment):
         return lambda: strategy(segment, rows).sum().backward()
 
@@ -269,8 +266,8 @@ for name, segment in ends_in.items():
 
 # %%
 for branch, direction in (("gate", "false, then true"), ("route", "false, then true")):
-    case = on_device(branch, direction)
-    other = on_device(branch, "true, then false")  # its forward is what our recomputation ran
+    case = flip(branch, direction)
+    other = flip(branch, "true, then false")  # its forward is what our recomputation ran
     for strategy in (REENTRANT, NON_REENTRANT):
         equal = all(map(same_bits, case.gradients(strategy), other.gradients(PLAIN)))
         print(f"{branch:<6} {strategy.name:<14} gradients of the recomputed network: {equal}")
@@ -290,7 +287,7 @@ chosen = {
 }
 found = {}
 for name, (branch, strategy) in chosen.items():
-    case = on_device(branch, "false, then true")
+    case = flip(branch, "false, then true")
     found[name] = r = divergence(case.segment, case.x, strategy=strategy)
     off = sum(row.error > 0.1 for row in r.rows)
     told = f"{off} off by more than 10%, {len(r.missing)} missing, {len(r.unexpected)} extra"

@@ -460,9 +460,12 @@ check.find_all(found)
 # **Predict** the table for section 1's segment. Then for `tally` in the next cell: what will it say?
 
 # %%
+from recompute_lab.specimens.batchnorm_training import fixed_convolutions
+
 torch.manual_seed(0)
 images = torch.randn(8, 16, 4, 4).to(device).requires_grad_()
-print(writes(runs["plain"].net.segment, images), "\n")
+with fixed_convolutions(device):
+    print(writes(runs["plain"].net.segment, images), "\n")
 print(writes(unknown.Gated(), side_effects.rows()), "\n")
 counted = bytearray(1)
 

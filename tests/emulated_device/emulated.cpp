@@ -183,6 +183,20 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   cpu.set_state(before);
 }
 
+// torch asks a backend for a convolution of its own: these are the CPU's, with arguments in the same order.
+void convolution(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
+  at::native::cpu_fallback(op, stack);
+}
+
+void convolution_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", "");
+  auto begin = stack->end() - 10;  // gradient, input, weight: then come the sizes of the bias
+  const auto channels = (begin + 2)->toTensor().size(0);
+  stack->insert(begin + 3, c10::IValue(std::vector<int64_t>{channels}));
+  at::native::cpu_fallback(op, stack);
+}
+
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -202,6 +216,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("set_.source_Storage_storage_offset", &set_storage);
+  m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
+  m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
 }
 
 TORCH_LIBRARY(emulated, m) {
