@@ -83,7 +83,7 @@ for part in (branches.BranchingSegment, branches.GuardedNormCap, branches.Vector
 # saved*; and the implementation *counts*. Take one away at a time. What is left: an error, or wrong gradients, or nothing?
 
 # %%
-flip = partial(lesson.flip, device=device)
+flip, train = (partial(make, device=device) for make in (lesson.flip, lesson.train))
 cap, flag = (flip(b, "true, then false") for b in ("scale per vector", branches.RepairedScale))
 for name, case, strategy in (
     ("all three", cap, NON_REENTRANT),
@@ -335,7 +335,6 @@ runs = (
     ("route", "false, then true", NON_REENTRANT),
     ("early exit", "true, then false", REENTRANT),
 )
-train = partial(lesson.train, device=device)
 pairs = {f"{b}, {s.name}": (train(b, d, s), train(b, d)) for b, d, s in runs}
 show(
     draw.over_steps({name: run.distances(plain) for name, (run, plain) in pairs.items()}),
