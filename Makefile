@@ -14,7 +14,7 @@ PY    := .venv/bin/python
 # three times as fast, and compute the same.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help setup lab test lint unit learner solved browser notebooks studies matrix bench times workshop-check reset pictures lock
+.PHONY: help setup lab test lint unit learner solved browser notebooks studies matrix bench times workshop-check gpu-check reset pictures lock
 
 help:
 	@echo "make lab        install into .venv (once) and open JupyterLab on the first lesson"
@@ -26,6 +26,7 @@ help:
 	@echo "make bench      measure what the lab's tools cost"
 	@echo "make times      measure how long each notebook runs, and write it into notebooks/workshop.md (many minutes)"
 	@echo "make workshop-check  is this machine ready to teach on? One page (ONLY=01 for one lesson; PAGE=file keeps it)"
+	@echo "make gpu-check  does the lab hold on this machine's GPU? One page, a few minutes (ONLY=01 for one lesson)"
 	@echo "make reset      take the lessons back to unsolved; what you wrote is kept in notebooks/my (ONLY=01 for one)"
 	@echo "make lock       resolve requirements.lock anew (needs uv)"
 	@echo "make pictures   photograph lesson 02's panel for the README (needs Chromium or Chrome)"
@@ -100,6 +101,9 @@ times: setup
 workshop-check: setup
 	@$(PY) tools/workshop_check.py --port "$(PORT)" --jobs $(WORKERS) \
 	    $(if $(ONLY),--pattern '$(ONLY)*') $(if $(PAGE),--page '$(PAGE)')
+
+gpu-check: setup
+	@$(PY) tools/gpu_check.py --jobs $(WORKERS) $(if $(ONLY),--pattern '$(ONLY)*')
 
 reset: setup
 	@$(PY) tools/reset.py $(if $(ONLY),--only '$(ONLY)')

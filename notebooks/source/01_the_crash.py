@@ -36,8 +36,11 @@ import platform
 
 import torch
 
+from recompute_lab.instruments.device import device_name, lab_device, races_on
+
+device = lab_device()  # the GPU where there is one
 print("python", platform.python_version(), "| torch", torch.__version__)
-print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
+print("threads", torch.get_num_threads(), "| device", device_name(device))
 
 # %%
 import inspect
@@ -92,7 +95,7 @@ def checkpointed(trunk, stream):
     return NON_REENTRANT(nudge.counted(trunk), stream)
 
 
-run = DigitRun(noise=nudge, run_trunk=checkpointed)
+run = DigitRun(noise=nudge, run_trunk=checkpointed, device=device)
 error = run.train(90)
 print(f"{type(error).__name__}: {Mismatch.of(error)}")
 earlier = run.history[:-1]
@@ -221,7 +224,7 @@ for strategy in STRATEGIES:
 
 # %%
 torch.manual_seed(0)
-dropping = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Dropout(0.5))
+dropping = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Dropout(0.5)).to(device)
 for strategy in (REENTRANT, NON_REENTRANT):
     equal = divergence(dropping, stream, strategy=strategy).equal
     print(f"dropout, {strategy.name:<14} equals the plain run bit for bit: {equal}")
@@ -232,7 +235,8 @@ for strategy in (REENTRANT, NON_REENTRANT):
 # ## 4 · For real
 #
 # Such differences exist. `index_put` with `accumulate=True` adds numbers into places; on a CPU with two or more threads, and
-# enough numbers, the threads race, and each run adds in another order. Rounding depends on the order.
+# enough numbers, the threads race, and each run adds in another order. Rounding depends on the order. (On a GPU, where
+# `index_put` sorts first, it is `index_add` that races; the lab takes that one there.)
 #
 # `Atomics` is that: it takes a tensor apart into shares and adds them up again. It now replaces the staged nudge. Nothing else
 # is staged: same training run, starting a few steps before the first vector is capped.
@@ -240,7 +244,7 @@ for strategy in (REENTRANT, NON_REENTRANT):
 # **Predict.** Will it die? At the same step as before? With the same message? And a second time?
 
 # %%
-real = DigitRun(noise=Atomics(), run_trunk=NON_REENTRANT)
+real = DigitRun(noise=Atomics(), run_trunk=NON_REENTRANT, device=device)
 real_runs = {}
 for number in (1, 2):
     real.load(some_steps_before)
@@ -253,7 +257,7 @@ show(
 )
 
 # %% [markdown]
-# With one thread nothing races, and both runs go on to the end. With more, a run may die in any step that has a capped vector,
+# With one thread of a CPU nothing races, and both runs go on to the end. With more, a run may die in any step that has a capped vector,
 # or get through these 25; at which step, and with which of torch's two messages, is decided by the race. When the forward
 # multiplied and the recomputation did not, a tensor is missing: *different number*. The other way round there is one more
 # than expected; torch stops the recomputation when it has as many as the forward saved, and finds that shapes do not fit:
@@ -272,7 +276,7 @@ finally:
     torch.use_deterministic_algorithms(False)
 show(tally(outcomes), "One step, repeated: the race decides; deterministic, it never dies.")
 
-may_race, (as_it_is, deterministic) = torch.get_num_threads() > 1, outcomes.values()
+may_race, (as_it_is, deterministic) = races_on(device), outcomes.values()
 print("errors only where threads can race:", may_race or as_it_is["fine"] == repetitions)
 print("deterministic, without an error:", deterministic["fine"], "of", repetitions)
 
@@ -288,7 +292,7 @@ caps = (GuardedNormCap, RepairedNormCap)
 print(inspect.getsource(RepairedNormCap.forward))
 
 def same_weights(cap, limit=1.2):
-    trunk = Trunk(cap, limit)  # without noise
+    trunk = Trunk(cap, limit).to(device)  # without noise
     trunk.load_state_dict(run.trunk.state_dict())
     return trunk
 
@@ -307,7 +311,7 @@ for trunk in map(same_weights, caps):
     results.append([output, *(parameter.grad for parameter in trunk.parameters())])
 print("output and parameter gradients equal, bit for bit:", all(map(same_bits, *results)))
 
-run = DigitRun(RepairedNormCap, noise=nudge, run_trunk=checkpointed)
+run = DigitRun(RepairedNormCap, noise=nudge, run_trunk=checkpointed, device=device)
 run.load(before)
 ended_by = run.train(15)
 print("fifteen steps from the fatal one on, same noise:", ended_by or "no error")
@@ -351,7 +355,7 @@ times = seconds(
 print(f"time of a step, repaired / guarded: {times[1] / times[0]:.2f} (medians, taking turns)")
 
 # %%
-run = DigitRun(CountingCap, noise=nudge, run_trunk=checkpointed)
+run = DigitRun(CountingCap, noise=nudge, run_trunk=checkpointed, device=device)
 run.load(before)
 second_cap = run.trunk.blocks[0].caps[1]
 logits, labels = run.forward()
@@ -382,7 +386,7 @@ for title, part in (("take another path", other_path), ("raise", raises)):
 # %%
 from recompute_lab.specimens.message_passing import MessagePassing
 
-layer, nodes = MessagePassing(), torch.randn(256, 16)  # it sums messages by index_put
+layer, nodes = MessagePassing().to(device), torch.randn(256, 16).to(device)
 place, number = torch.tensor([0]), torch.ones(1)
 try:
     torch.use_deterministic_algorithms(True)

@@ -38,8 +38,11 @@ import textwrap
 
 import torch
 
+from recompute_lab.instruments.device import device_name, lab_device
+
+device = lab_device()  # the GPU where there is one
 print("python", platform.python_version(), "| torch", torch.__version__)
-print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
+print("threads", torch.get_num_threads(), "| device", device_name(device))
 
 # %%
 from recompute_lab import NON_REENTRANT
@@ -72,8 +75,8 @@ print("ready")
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
-layer = MessagePassing()
-nodes = torch.rand(256, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
+layer = MessagePassing().to(device)
+nodes = torch.rand(256, 16, generator=torch.Generator().manual_seed(0)).to(device) * 2 - 1
 with torch.no_grad():
     real = Margins.measure(lambda: ratios(layer(nodes) - nodes, nodes), passes=100)
 
@@ -110,6 +113,7 @@ show(three_curves(sweep, origin="the largest ratio's median", zero=top), message
 # Now put them there. `OnTheThreshold` makes n vectors, all alike, that a first cap has shortened to `LIMIT` times the length of
 # another; a second cap, a few ulps from that limit, looks at them. The noise is **staged**: before each look, each element of
 # each vector moves by 8 ulps, up or down, drawn anew from a seed. So every position fires with the same probability p, on its own.
+# (What is staged is counted on the CPU, also where there is a GPU, which rounds otherwise; what is real races on the GPU.)
 #
 # Then one pass says *true* with probability g = 1 − (1 − p)ⁿ: not all n stay below. The passes disagree if one says true and
 # the other false, which has the probability 2 g (1 − g). These two are the *closed form*. The next cell takes p as measured, and
@@ -152,7 +156,7 @@ print(f"n = 256, at p = 0.5: guard true {guard:.2f}, disagree {disagree:.2f}")
 # **Predict.** Do they move one by one, or together? Will more or fewer pairs disagree than the closed form says?
 
 # %% tags=["nbval-ignore-output"]
-raced = OnTheThreshold(100, Atomics(256))
+raced = OnTheThreshold(100, Atomics(256), device=device)
 together = Margins.measure(raced.ratios, passes=100, reference=LIMIT)
 worst = max(together.sweep(range(-9, 13)), key=lambda curve: curve.disagreed)
 print(f"worst cap: {worst.disagreed} of {worst.pairs} pairs disagree")

@@ -34,11 +34,15 @@
 
 # %% tags=["nbval-ignore-output"]
 import platform
+from functools import partial
 
 import torch
 
+from recompute_lab.instruments.device import device_name, lab_device
+
+device = lab_device()  # the GPU where there is one
 print("python", platform.python_version(), "| torch", torch.__version__)
-print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
+print("threads", torch.get_num_threads(), "| device", device_name(device))
 
 # %%
 import inspect
@@ -49,7 +53,7 @@ from recompute_lab import NO_EARLY_STOP, NON_REENTRANT, PLAIN, REENTRANT
 from recompute_lab import divergence, passes, same_bits
 from recompute_lab.instruments.nondeterminism import Nudge
 from recompute_lab.lessons import loud_or_silent as lesson
-from recompute_lab.lessons.loud_or_silent import check, flip, hint
+from recompute_lab.lessons.loud_or_silent import check, hint
 from recompute_lab.specimens import branches
 from recompute_lab.specimens.guards import clip_when_needed
 from recompute_lab.views import divergence as draw, outcomes
@@ -79,6 +83,7 @@ for part in (branches.BranchingSegment, branches.GuardedNormCap, branches.Vector
 # saved*; and the implementation *counts*. Take one away at a time. What is left: an error, or wrong gradients, or nothing?
 
 # %%
+flip, train = (partial(make, device=device) for make in (lesson.flip, lesson.train))
 cap, flag = (flip(b, "true, then false") for b in ("scale per vector", branches.RepairedScale))
 for name, case, strategy in (
     ("all three", cap, NON_REENTRANT),
@@ -125,7 +130,7 @@ for branch in (branches.Gate, branches.Route, branches.EarlyExit):
 # Start with the gate: one direction makes the recomputation save *less*, the other makes it save *more*.
 
 # %%
-cells = list(lesson.matrix())
+cells = list(lesson.matrix(device=device))
 show(outcomes.matrix(cells), "Ten flips, eight ways to run each: who notices, what it costs.")
 
 name = "non-reentrant, early stop on, check default"
@@ -172,7 +177,7 @@ for flags in ("on, check default", "off, check default", "on, check none"):
 print(inspect.getsource(clip_when_needed))
 
 nudge = Nudge({1: -8, 2: +8})  # down in the forward, up in the recomputation
-x = torch.randn(32, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
+x = torch.randn(32, 16, generator=torch.Generator().manual_seed(0)).to(device).requires_grad_()
 bound = x.abs().max().item()
 guarded = nudge.counted(lambda x: torch.tanh(clip_when_needed(nudge(x), bound)))
 
@@ -229,11 +234,11 @@ for name, step in steps.items():
 # %% tags=["nbval-ignore-output"]
 from recompute_lab.instruments.timing import seconds
 
-rows = torch.randn(512, 64, requires_grad=True)
-ends_in = {
+rows = torch.randn(512, 64).to(device).requires_grad_()
+ends_in = nn.ModuleDict({
     "a tanh": nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.Tanh()),
     "a wide linear": nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 2048)),
-}
+}).to(device)
 for name, segment in ends_in.items():
     def step(strategy, segment=segment):
         return lambda: strategy(segment, rows).sum().backward()
@@ -336,7 +341,7 @@ runs = (
     ("route", "false, then true", NON_REENTRANT),
     ("early exit", "true, then false", REENTRANT),
 )
-pairs = {f"{b}, {s.name}": (lesson.train(b, d, s), lesson.train(b, d)) for b, d, s in runs}
+pairs = {f"{b}, {s.name}": (train(b, d, s), train(b, d)) for b, d, s in runs}
 show(
     draw.over_steps({name: run.distances(plain) for name, (run, plain) in pairs.items()}),
     "One stays at rounding, three are wrong by their size at once, the gate's error grows.",

@@ -40,9 +40,12 @@ import platform
 import numpy
 import torch
 
+from recompute_lab.instruments.device import device_name, lab_device
+
+device = lab_device()  # the GPU where there is one
 print("python", platform.python_version(), "| torch", torch.__version__, end=" | ")
 print("numpy", numpy.__version__)
-print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
+print("threads", torch.get_num_threads(), "| device", device_name(device))
 
 # %%
 import inspect
@@ -66,7 +69,8 @@ print("ready")
 #
 # The specimen: four residual layers, each with a mask of its own before its tanh. The masks are drawn from torch's default generator,
 # as `nn.Dropout` draws them. Both implementations replay that generator by default; `preserve_rng_state=False` switches it off, as
-# people do who have read that it saves time.
+# people do who have read that it saves time. (The masks are drawn on the CPU, also for layers on a GPU: so they are the same
+# everywhere. Sections 4 to 8 compute thousands of tiny steps, on the CPU alone.)
 #
 # **Predict.** Replay is off. Which of the two implementations notices?
 
@@ -76,7 +80,7 @@ from recompute_lab.views.masks import masks_and_divergence, sentence
 
 print(inspect.getsource(MaskedLayers.forward))
 streams.seed_everything(0)
-segment, x = MaskedLayers(TorchDefault(p=0.5)), streams.rows()
+segment, x = MaskedLayers(TorchDefault(device=device)).to(device), streams.rows(device=device)
 for strategy in streams.TORCHS:
     result = divergence(segment, x, strategy=strategy)
     wrong = f"{result.outcome}, off by {result.worst:.1f} times their size"
@@ -102,7 +106,7 @@ show(masks_and_divergence(without_replay), sentence(without_replay))
 # %%
 from recompute_lab.views.replays import replays
 
-table = streams.replays()
+table = streams.replays(device)
 show(replays(table), "By default torch replays its own default generator, and no other stream.")
 for stream, row in table.items():
     told = [name for name in ("non-reentrant", "own, every stream") if row[name]]
@@ -111,8 +115,8 @@ for stream, row in table.items():
 # %% [markdown]
 # `preserve_rng_state` promises torch's own default generators: that of the CPU, and those of the devices on which the segment's
 # *positional arguments* live. A `torch.Generator` of your own, NumPy and Python's `random` are none of them. Nor is the generator of a GPU
-# on which no such argument lives (a mask is made there, of arguments on the CPU; it takes a GPU to show that, so it is not shown
-# here). All of it is silent, under both implementations, with default settings.
+# on which no such argument lives (a mask is made there, of arguments on the CPU; it takes a GPU to show that: `make gpu-check`
+# does). All of it is silent, under both implementations, with default settings.
 #
 # A private generator is out of reach even for a checkpoint that tries: from outside, nobody can find all generators. It has to be told.
 #
@@ -221,7 +225,8 @@ check.both_ways(compare)
 from recompute_lab.instruments.timing import seconds
 
 for width in (16, 256):
-    layers, rows = MaskedLayers(TorchDefault(), width=width), streams.rows(width, width)
+    layers = MaskedLayers(TorchDefault(device=device), width=width).to(device)
+    rows = streams.rows(width, width, device=device)
 
     def step(stage, layers=layers, rows=rows):
         return lambda: stage(layers, rows).sum().backward()

@@ -43,13 +43,17 @@ import platform
 
 import torch
 
+from recompute_lab.instruments.device import device_name, lab_device
+
+device = lab_device()  # the GPU where there is one
 print("python", platform.python_version(), "| torch", torch.__version__)
-print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
+print("threads", torch.get_num_threads(), "| device", device_name(device))
 
 # %%
 import inspect
 from collections import Counter
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import product
 import numpy as np
 from recompute_lab import NON_REENTRANT, REENTRANT, writes
@@ -67,14 +71,16 @@ print("ready")
 #
 # A small network learns digits. Its segment is twice a convolution, BatchNorm and ReLU. Over the 40 steps the light grows (the
 # images become brighter, with more contrast), so that there is something to follow. Three runs start from the same weights and see
-# the same batches: plain, and checkpointed by each implementation.
+# the same batches: plain, and checkpointed by each implementation. (On a GPU these runs convolve there, in a fixed order; the
+# situations, the family and the repairs of later sections stay on the CPU.)
 #
 # **Predict.** After 40 steps: what does `num_batches_tracked` say? Are the gradients of every step the plain run's? And the
 # weights?
 
 # %%
-runs = lesson.train(steps=40, momentum=0.1)
-own = lesson.train(steps=40, momentum=1.0, ways=["plain"])["plain"]  # the last batch's own
+train = partial(lesson.train, device=device)
+runs = train(steps=40, momentum=0.1)
+own = train(steps=40, momentum=1.0, ways=["plain"])["plain"]  # the last batch's own
 
 message = "Statistics of one channel after each step; dots: those of each batch by itself."
 show(draw.trajectories(lesson.courses(runs, own)), message)
@@ -166,14 +172,14 @@ def momentum(m, updates):
 check.momentum(momentum)
 
 # %%
-recipes = {m: lesson.recipes(momentum=m, steps=20) for m in momenta}
+recipes = {m: lesson.recipes(momentum=m, steps=20, device=device) for m in momenta}
 message = "How far the statistics are from the plain run's, with three momenta, for m = 0.1."
 show(draw.deviations(recipes[0.1]), message)
 for m, rows in recipes.items():
     right = [name for name, row in rows.items() if row.worst < 1e-5]
     worse = rows["sqrt(m)"].worst > rows["m"].worst
     print(f"m = {m}: right up to rounding: {', '.join(right)}; sqrt(m) worse than m: {worse}")
-larger = lesson.train(momentum=0.19, ways=["plain"])["plain"]
+larger = train(momentum=0.19, ways=["plain"])["plain"]
 twin = lesson.deviation(runs["reentrant"], larger).worst < 1e-5
 print("section 1's checkpointed run is a plain run with 0.19, up to rounding:", twin)
 
@@ -454,9 +460,12 @@ check.find_all(found)
 # **Predict** the table for section 1's segment. Then for `tally` in the next cell: what will it say?
 
 # %%
+from recompute_lab.specimens.batchnorm_training import fixed_convolutions
+
 torch.manual_seed(0)
-images = torch.randn(8, 16, 4, 4, requires_grad=True)
-print(writes(runs["plain"].net.segment, images), "\n")
+images = torch.randn(8, 16, 4, 4).to(device).requires_grad_()
+with fixed_convolutions(device):
+    print(writes(runs["plain"].net.segment, images), "\n")
 print(writes(unknown.Gated(), side_effects.rows()), "\n")
 counted = bytearray(1)
 

@@ -38,7 +38,7 @@ import platform
 import torch
 
 print("python", platform.python_version(), "| torch", torch.__version__)
-print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
+print("threads", torch.get_num_threads(), "| device cpu: this lesson reads source")
 
 # %%
 import inspect

@@ -39,8 +39,11 @@ import platform
 
 import torch
 
+from recompute_lab.instruments.device import device_name, lab_device
+
+device = lab_device()  # the GPU where there is one
 print("python", platform.python_version(), "| torch", torch.__version__)
-print("threads", torch.get_num_threads(), "| CUDA", torch.cuda.is_available())
+print("threads", torch.get_num_threads(), "| device", device_name(device))
 
 # %%
 import inspect
@@ -63,14 +66,14 @@ print("ready")
 #
 # A small model of scikit-learn's handwritten digits: each patch of an image becomes 128 random features, a digit is the sum of its
 # patches' features, the ten scores are linear in that sum, and fitted in closed form to half of the digits. The sum is an accumulating
-# `index_put`, as in any model of sets, graphs or events; with two threads, its additions race. It is evaluated on the 899 other digits.
+# `index_put`, as in any model of sets, graphs or events; with two threads, or on a GPU (by `index_add`), its additions race. It is evaluated on the 899 other digits.
 #
 # Three evaluations, each of a kind that you will find in your own code. A *threshold*: accuracy on the digits of which the model is
 # confident, the level having been chosen once so that 85 in 100 reach it (a quantile). An *early exit*: one factor for all scores is fitted
 # until the loss falls no more; then the calibration error is taken: how far confidence is from accuracy. A *filter*: only digits with valid
 # probabilities count, those that sum up to no more than one.
 #
-# **Predict.** Each runs 40 times, on the same weights and the same digits, with two threads. Which of the three numbers moves? By how
+# **Predict.** Each runs 40 times, on the same weights and the same digits, with two threads, or on the GPU. Which of the three numbers moves? By how
 # much: in the seventh digit, in the fourth, in the second? What does Python say about it?
 
 # %%
@@ -87,7 +90,7 @@ panels, runs = {}, {}
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     for name, metric in shown.items():
-        runs[name] = free, fixed = lesson.repeated(name)
+        runs[name] = free, fixed = lesson.repeated(name, device=device)
         panels[f"{name}: {metric}"] = [[run[metric] for run in some] for some in (free, fixed)]
 for name, metric in shown.items():
     values = [run[metric] for run in runs[name][0]]

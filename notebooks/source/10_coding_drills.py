@@ -38,6 +38,7 @@ import platform
 import torch
 
 print("python", platform.python_version(), "| torch", torch.__version__)
+print("device cpu, GPU or not: errors, kernels and draws are compared as the CPU has them")
 
 # %%
 import numpy as np

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from recompute_lab.instruments.agreement import Agreement
-from recompute_lab.instruments.determinism import WORKSPACE, without_implementation
+from recompute_lab.instruments.determinism import FIXED, WORKSPACE, without_implementation, without_workspace
 from recompute_lab.instruments.interrupts import uninterrupted
 from recompute_lab.instruments.narrowing import Log, logged
 from recompute_lab.instruments.results import compared, entries
@@ -45,6 +45,12 @@ class Call:
                 raise RuntimeError(
                     f"torch has no deterministic implementation of {operator}, so the check cannot be made: compute "
                     "it in another way, or ask for deterministic=False, under which a disagreement says little"
+                ) from error
+            if without_workspace(error):
+                raise RuntimeError(
+                    "cuBLAS has no fixed workspace, so the check cannot be made: torch reads the environment variable "
+                    f"{WORKSPACE} at a process's first product, and never again. Set it to {FIXED[0]} before Python "
+                    "starts, or before the first product"
                 ) from error
             raise
         return result

@@ -12,7 +12,7 @@ import torch.utils.deterministic
 from recompute_lab.instruments.interrupts import uninterrupted
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-_FIXED = (":4096:8", ":16:8")  # the two settings with which cuBLAS adds up in a fixed order, by NVIDIA's documentation
+FIXED = (":4096:8", ":16:8")  # the two settings with which cuBLAS adds up in a fixed order, by NVIDIA's documentation
 
 
 @contextmanager
@@ -20,9 +20,10 @@ def switched(on: bool) -> Iterator[Callable[[], None]]:
     """Inside, `torch.use_deterministic_algorithms` is on, or off; what is yielded sets it again, should code inside
     have changed it.
 
-    With it goes what it needs: cuBLAS's workspace, an environment variable without which some products raise on CUDA;
-    cuDNN's own choice of the fastest kernel is off. Afterwards all of it, and every other environment variable, is as
-    it was, also after an error.
+    With it goes what it needs: cuBLAS's workspace, an environment variable without which some products raise on CUDA
+    (torch reads it at the process's first product: set here, it is of use where none came before); cuDNN's own choice
+    of the fastest kernel is off. Afterwards all of it, and every other environment variable, is as it was, also after
+    an error.
     """
     before, environment = _read(), dict(os.environ)
 
@@ -31,8 +32,8 @@ def switched(on: bool) -> Iterator[Callable[[], None]]:
         if on:
             torch.utils.deterministic.fill_uninitialized_memory = True
             torch.backends.cudnn.benchmark = False
-            if os.environ.get(WORKSPACE) not in _FIXED:
-                os.environ[WORKSPACE] = _FIXED[0]
+            if os.environ.get(WORKSPACE) not in FIXED:
+                os.environ[WORKSPACE] = FIXED[0]
 
     try:
         switch()
@@ -50,9 +51,12 @@ def without_implementation(error: BaseException) -> str:
     told = str(error)
     if isinstance(error, RuntimeError) and "does not have a deterministic implementation" in told:
         return told.partition(" does not have")[0].strip().splitlines()[-1]
-    if isinstance(error, RuntimeError) and WORKSPACE in told:
-        return "a product by cuBLAS"
     return ""
+
+
+def without_workspace(error: BaseException) -> bool:
+    """Is it a product by cuBLAS that has raised, for want of a fixed workspace?"""
+    return isinstance(error, RuntimeError) and WORKSPACE in str(error)
 
 
 def _read() -> tuple:

@@ -80,7 +80,8 @@ class Margins:
     def __init__(self, distances: torch.Tensor, reference: float = 1.0):
         if distances.dim() != 2 or distances.shape[0] < 2 or distances.shape[1] < 1:
             raise ValueError(f"[passes, positions] with two passes at least; got {list(distances.shape)}")
-        distances = distances.long()  # in fewer bytes a cap may have no place, and the comparison would wrap around
+        # In fewer bytes a cap may have no place, and the comparison would wrap around. On a GPU each look would wait.
+        distances = distances.long().cpu()
         self.distances, self.reference = distances, reference
         self.largest = distances.amax(1)
         self._sorted = distances.flatten().sort().values

@@ -459,6 +459,8 @@ def _same_state(now, before) -> bool:
 
 def _position(stream: Stream):
     state = stream.read()
+    if isinstance(state, list) and all(isinstance(each, torch.Tensor) for each in state):  # one for each GPU
+        return [each.numpy().tobytes() for each in state]
     return state.numpy().tobytes() if isinstance(state, torch.Tensor) else repr(state)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
+from recompute_lab.instruments.device import accelerator
 from recompute_lab.instruments.interrupts import uninterrupted
 
 
@@ -59,8 +60,8 @@ def library_streams() -> list[Stream]:
 def process_streams() -> list[Stream]:
     """All that belong to the process: torch's on every device in use, and those of `library_streams`."""
     streams = [torch_cpu(), *library_streams()]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        streams.append(Stream("CUDA", torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all))
+    if module := accelerator():
+        streams.append(Stream("GPU", module.get_rng_state_all, module.set_rng_state_all))
     return streams
 
 

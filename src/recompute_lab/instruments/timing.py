@@ -8,16 +8,19 @@ from time import perf_counter
 
 import torch
 
+from recompute_lab.instruments.device import accelerator
+
 
 def seconds(
     *steps: Callable[[], object], rounds: int = 5, of: Callable[[Sequence[float]], float] = median
 ) -> list[float]:
-    """The time of each step, on one thread of the CPU: the median of its runs, after one run that is not counted.
+    """The time of each step, on one thread of the CPU, or on the GPU until that is done: the median of its runs, after
+    one run that is not counted.
 
     `of=min` is the fastest instead: other work on the machine only ever adds.
 
     The steps take turns, so that a slow moment of the machine hits all of them. What they do to
-    their state stays done. For work on a GPU, let the step wait for it (`torch.cuda.synchronize`).
+    their state stays done.
     """
     threads = torch.get_num_threads()
     try:
@@ -29,6 +32,9 @@ def seconds(
 
 
 def _time(step: Callable[[], object]) -> float:
+    wait = module.synchronize if (module := accelerator()) else lambda: None  # a GPU is given work, and not waited for
+    wait()
     start = perf_counter()
     step()
+    wait()
     return perf_counter() - start

@@ -75,10 +75,11 @@ def train(
     seed: int = 0,
     ways: Iterable[str] = WAYS,
     probes: Iterable[int] = (),
+    device: str | torch.device = "cpu",
 ) -> dict[str, BatchNormRun]:
     """One run per way to run the segment, from the same weights and over the same batches."""
     settings = Settings(steps, momentum=momentum, drift=drift, seed=seed)
-    return {name: BatchNormRun(settings, WAYS[name]).train(probes) for name in ways}
+    return {name: BatchNormRun(settings, WAYS[name], device).train(probes) for name in ways}
 
 
 def trained_alike(run: BatchNormRun, other: BatchNormRun) -> bool:
@@ -113,10 +114,15 @@ def deviation(run: BatchNormRun, baseline: BatchNormRun, after: int = 0) -> Devi
 
 
 def recipes(
-    way: str = "non-reentrant", momentum: float = 0.1, steps: int = 40, drift: float = 1.0, seed: int = 0
+    way: str = "non-reentrant",
+    momentum: float = 0.1,
+    steps: int = 40,
+    drift: float = 1.0,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
 ) -> dict[str, Deviation]:
     """Per recipe, a checkpointed run against the plain run with `momentum`."""
-    given = dict(steps=steps, drift=drift, seed=seed)
+    given = dict(steps=steps, drift=drift, seed=seed, device=device)
     plain = train(momentum=momentum, ways=["plain"], **given)["plain"]
     return {
         name: deviation(train(momentum=recipe(momentum), ways=[way], **given)[way], plain)

@@ -52,11 +52,11 @@ def repaired() -> dict[str, Callable]:
 # --- Repeated, with real noise
 
 
-def repeated(name: str, times: int = 40) -> tuple[list[dict], list[dict]]:
-    """What runs in a row give with two threads, on the same model and digits: without deterministic algorithms, and
-    with them.
+def repeated(name: str, times: int = 40, device: str | torch.device = "cpu") -> tuple[list[dict], list[dict]]:
+    """What runs in a row give with two threads, or on a GPU, on the same model and digits: without deterministic
+    algorithms, and with them.
     """
-    evaluation, model, data = faulty()[name], scorer(), held_out()
+    evaluation, model, data = faulty()[name], scorer().to(device), [part.to(device) for part in held_out()]
     found = []
     for deterministic in (False, True):
         with threads(2), switched(deterministic):

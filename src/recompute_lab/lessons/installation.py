@@ -56,6 +56,7 @@ def machine() -> str:
     """What the outputs of a lesson may depend on: for the eye, and for a report of a problem."""
     import torch
 
+    from recompute_lab.instruments.device import device_name, lab_device
     from recompute_lab.instruments.nondeterminism import atomics_differ
     from recompute_lab.instruments.torch_version import not_tested
 
@@ -65,8 +66,8 @@ def machine() -> str:
         f"Python {platform.python_version()}, {versions}",
         f"{platform.system()} {platform.machine()}, CPU kernels: {kernels}",
         f"torch threads: {torch.get_num_threads()}",
-        f"CUDA: {_yes(torch.cuda.is_available())}",
-        f"the same sum can differ from call to call here: {_yes(atomics_differ())}",
+        f"CUDA: {_yes(torch.cuda.is_available())}; lessons 01 to 05 and 07 compute on: {device_name(lab_device())}",
+        f"the same sum can differ from call to call here: {_yes(atomics_differ(lab_device()))}",
     ]
     return "\n".join([*lines, *filter(None, [not_tested()])])
 

@@ -61,7 +61,7 @@ class Flip:
         return [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
 
 
-def flip(branch: str | type[nn.Module], direction: str, seed: int = 0) -> Flip:
+def flip(branch: str | type[nn.Module], direction: str, seed: int = 0, device: str | torch.device = "cpu") -> Flip:
     """The staged flip of a branch in one of `DIRECTIONS`: the branch's limit is set to the largest ratio itself.
 
     `branch` is one of `BRANCHES` or a class like those. Raises ValueError, naming the choices, for anything else.
@@ -70,16 +70,16 @@ def flip(branch: str | type[nn.Module], direction: str, seed: int = 0) -> Flip:
         if isinstance(name, str) and name not in choices:
             raise ValueError(f"{name!r} is none of: {'; '.join(choices)}")
     nudge = Nudge(DIRECTIONS[direction])
-    x = torch.randn(32, 16, generator=torch.Generator().manual_seed(seed)).requires_grad_()
-    model = BranchingSegment(BRANCHES.get(branch, branch), nudge, seed=seed)
+    x = torch.randn(32, 16, generator=torch.Generator().manual_seed(seed)).to(device).requires_grad_()
+    model = BranchingSegment(BRANCHES.get(branch, branch), nudge, seed=seed).to(device)
     model.stand_on_threshold(x)
     return Flip(str(branch), direction, model, nudge, nudge.counted(model), x)
 
 
-def matrix(seed: int = 0) -> Iterator[tuple[Flip, Strategy, Divergence]]:
+def matrix(seed: int = 0, device: str | torch.device = "cpu") -> Iterator[tuple[Flip, Strategy, Divergence]]:
     """Every branch, direction and strategy: 5 x 2 x 8 cells, each measured against the run without checkpointing."""
     for branch, direction in product(BRANCHES, DIRECTIONS):
-        case = flip(branch, direction, seed)
+        case = flip(branch, direction, seed, device)
         for strategy in FLAGS:
             yield case, strategy, divergence(case.segment, case.x, strategy=strategy)
 
@@ -124,22 +124,30 @@ class Training:
         return [float((g - b).norm() / b.norm()) for g, b in pairs]
 
 
-def train(branch: str, direction: str, strategy: Strategy = PLAIN, steps: int = 40, seed: int = 0) -> Training:
+def train(
+    branch: str,
+    direction: str,
+    strategy: Strategy = PLAIN,
+    steps: int = 40,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+) -> Training:
     """Train a digit classifier around a `BranchingSegment` whose guard stands on its threshold in every step.
 
     Batches, weights at the start and noise depend on `seed` alone, so that two strategies start as one.
     """
-    images, labels = digit_sequences()[0].flatten(1), digit_sequences()[1]
+    patches, labels = (data.to(device) for data in digit_sequences())
+    images = patches.flatten(1)
     nudge, order = Nudge(DIRECTIONS[direction]), torch.Generator().manual_seed(seed)
-    body = BranchingSegment(BRANCHES[branch], nudge, seed=seed)
+    body = BranchingSegment(BRANCHES[branch], nudge, seed=seed).to(device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        embed, head = nn.Linear(64, 16), nn.Linear(16, 10)
+        embed, head = nn.Linear(64, 16).to(device), nn.Linear(16, 10).to(device)
     parameters = [parameter for module in (embed, body, head) for parameter in module.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=0.01)
     run = Training([], [])
     for _ in range(steps):
-        batch = torch.randint(0, len(labels), (64,), generator=order)
+        batch = torch.randint(0, len(labels), (64,), generator=order).to(device)
         stream = embed(images[batch])
         body.stand_on_threshold(stream)
         nudge.rewind()

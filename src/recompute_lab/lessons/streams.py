@@ -40,9 +40,9 @@ TORCHS = (REENTRANT_LOST, LOST, REENTRANT, NON_REENTRANT)
 STAGES = (NAIVE, TORCH_REPLAYED, ALL_REPLAYED)
 
 
-def rows(number: int = 32, width: int = 16, seed: int = 0) -> torch.Tensor:
+def rows(number: int = 32, width: int = 16, seed: int = 0, device: str | torch.device = "cpu") -> torch.Tensor:
     """An input for the segments here: [number, width], float32, requires grad."""
-    return torch.randn(number, width, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+    return torch.randn(number, width, generator=torch.Generator().manual_seed(seed)).to(device).requires_grad_()
 
 
 class Remembering:
@@ -68,16 +68,16 @@ def masks(draw: Draw, strategy: Strategy, layers: int = 1) -> tuple[torch.Tensor
     return remembering.masks[0], remembering.masks[layers]
 
 
-def replays() -> dict[str, dict[str, bool]]:
+def replays(device: str | torch.device = "cpu") -> dict[str, dict[str, bool]]:
     """For each stream, for each strategy by name: are gradients and all else equal to the plain run's, bit for bit?
 
     The last column is the course's own checkpoint, told of the private generator.
     """
     table: dict[str, dict[str, bool]] = {}
     for name, kind in DRAWS.items():
-        draw = kind()
+        draw = kind(device=device)
         told = OwnCheckpoint("own, told of the generator", generators=own_generators(draw))
-        segment, x = MaskedLayers(draw), rows()
+        segment, x = MaskedLayers(draw).to(device), rows(device=device)
         table[name] = {s.name: divergence(segment, x, strategy=s).equal for s in (*TORCHS, *STAGES, told)}
     return table
 

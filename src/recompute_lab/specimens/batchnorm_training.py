@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -51,7 +52,8 @@ class Statistics:
     @classmethod
     def of(cls, norm: nn.modules.batchnorm._BatchNorm) -> Statistics:
         """A copy of what it keeps as it is now."""
-        return cls(norm.running_mean.clone(), norm.running_var.clone(), int(norm.num_batches_tracked))
+        kept = norm.running_mean, norm.running_var
+        return cls(*(tensor.clone().cpu() for tensor in kept), int(norm.num_batches_tracked))
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,12 @@ class BatchNormRun:
     ValueError where settings make no run.
     """
 
-    def __init__(self, settings: Settings = Settings(), run_segment: Callable | None = None):  # noqa: B008 - frozen
+    def __init__(
+        self,
+        settings: Settings = Settings(),  # noqa: B008 - frozen
+        run_segment: Callable | None = None,
+        device: str | torch.device = "cpu",
+    ):
         if settings.optimizer not in OPTIMIZERS:
             raise ValueError(f"an optimizer is one of {', '.join(OPTIMIZERS)}; got {settings.optimizer!r}")
         if settings.steps < 1 or settings.batch < 2:
@@ -92,7 +99,7 @@ class BatchNormRun:
                 f"a run needs a step at least, and two images in a batch; got {settings.steps} and {settings.batch}"
             )
         self.settings, self.run_segment = settings, run_segment
-        self.net = BatchNormNet(settings.momentum, settings.seed)
+        self.net, self.device = BatchNormNet(settings.momentum, settings.seed).to(device), device
         self.optimizer = OPTIMIZERS[settings.optimizer](self.net.parameters(), settings.learning_rate)
         self.order = torch.Generator().manual_seed(1_000_000 + settings.seed)
         self.train_index, self.test_index = _split()
@@ -121,7 +128,7 @@ class BatchNormRun:
         if self.settings.decay:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.settings.learning_rate * (1 - self.progress)
-        with threads(1):
+        with threads(1), fixed_convolutions(self.device):
             images, labels = self.batch()
             self.net.train()
             self.optimizer.zero_grad()
@@ -159,7 +166,8 @@ class BatchNormRun:
 
     def _look(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         images, labels = digit_images()
-        return drifted(images[index], self.settings.drift, self.progress), labels[index]
+        images, labels = images[index].to(self.device), labels[index].to(self.device)
+        return drifted(images, self.settings.drift, self.progress), labels
 
 
 def drifted(images: torch.Tensor, drift: float, progress: float) -> torch.Tensor:
@@ -171,11 +179,18 @@ def drifted(images: torch.Tensor, drift: float, progress: float) -> torch.Tensor
     return images * (1 + change) + change
 
 
+def fixed_convolutions(device: str | torch.device) -> AbstractContextManager:
+    """Inside, cuDNN convolves in one order and in full precision: runs on a GPU can be compared bit for bit."""
+    if torch.device(device).type != "cuda":
+        return nullcontext()
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+
+
 def digest(tensors: Iterable[torch.Tensor]) -> str:
     """16 hexadecimal digits that differ where a bit of a tensor does."""
     whole = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
-        whole.update(tensor.detach().contiguous().numpy().tobytes())
+        whole.update(tensor.detach().contiguous().cpu().numpy().tobytes())
     return whole.hexdigest()
 
 

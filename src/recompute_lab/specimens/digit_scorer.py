@@ -39,6 +39,8 @@ class DigitScorer(nn.Module):
             made.append(torch.relu(patches[inked, place] @ self.weight[place] + self.bias[place]))
             digits.append(inked)
         total = patches.new_zeros(len(patches), self.weight.shape[2])
+        if total.is_cuda:  # there, an accumulating index_put sorts first, and it is index_add whose additions race
+            return total.index_add(0, torch.cat(digits), torch.cat(made))
         return total.index_put((torch.cat(digits),), torch.cat(made), accumulate=True)
 
     def forward(self, patches: torch.Tensor) -> torch.Tensor:

@@ -14,18 +14,19 @@ from torch import nn
 
 
 class Draw:
-    """Uniform numbers of one stream, turned into a mask."""
+    """Uniform numbers of one stream of the CPU, turned into a mask; on `device`, where one is named."""
 
-    def __init__(self, p: float = 0.5, seed: int = 0):
+    def __init__(self, p: float = 0.5, seed: int = 0, device: torch.device | None = None):
         if not 0 <= p < 1:
             raise ValueError(f"p is the share that is dropped, from 0 up to, not including, 1; got {p}")
-        self.p = p
+        self.p, self.device = p, device
 
     def uniform(self, shape: Sequence[int]) -> torch.Tensor:
         raise NotImplementedError
 
     def __call__(self, shape: Sequence[int]) -> torch.Tensor:
-        return (self.uniform(shape) >= self.p) / (1 - self.p)
+        mask = (self.uniform(shape) >= self.p) / (1 - self.p)
+        return mask.to(self.device) if self.device else mask
 
 
 class TorchDefault(Draw):
@@ -38,8 +39,8 @@ class TorchDefault(Draw):
 class TorchGenerator(Draw):
     """A `torch.Generator` of the module's own."""
 
-    def __init__(self, p: float = 0.5, seed: int = 0):
-        super().__init__(p)
+    def __init__(self, p: float = 0.5, seed: int = 0, device: torch.device | None = None):
+        super().__init__(p, seed, device)
         self.generator = torch.Generator().manual_seed(seed)
 
     def uniform(self, shape: Sequence[int]) -> torch.Tensor:
@@ -56,8 +57,8 @@ class NumpyDefault(Draw):
 class NumpyGenerator(Draw):
     """A NumPy generator of the module's own."""
 
-    def __init__(self, p: float = 0.5, seed: int = 0):
-        super().__init__(p)
+    def __init__(self, p: float = 0.5, seed: int = 0, device: torch.device | None = None):
+        super().__init__(p, seed, device)
         self.generator = np.random.default_rng(seed)
 
     def uniform(self, shape: Sequence[int]) -> torch.Tensor:

@@ -56,7 +56,7 @@ def calibrated(model, patches, labels, noise: Noise = unchanged) -> dict:
     """
     with torch.no_grad():
         scores = model(patches)
-    scale, best, steps = torch.zeros((), requires_grad=True), math.inf, 0  # the scale's logarithm
+    scale, best, steps = scores.new_zeros(()).requires_grad_(), math.inf, 0  # the scale's logarithm
     while steps < 500:
         loss = noise(cross_entropy(scores * scale.exp(), labels))
         if loss >= best:
@@ -72,7 +72,7 @@ def calibrated_for(model, patches, labels, noise: Noise = unchanged, steps: int 
     """The same, with a number of steps that nothing decides."""
     with torch.no_grad():
         scores = model(patches)
-    scale = torch.zeros((), requires_grad=True)
+    scale = scores.new_zeros(()).requires_grad_()
     for _ in range(steps):
         (slope,) = torch.autograd.grad(noise(cross_entropy(scores * scale.exp(), labels)), scale)
         scale = (scale - 0.5 * slope).detach().requires_grad_()

@@ -21,11 +21,19 @@ class OnTheThreshold:
     is that second cap, ready to be checkpointed, and `vectors` its argument: [positions, width], float32.
     """
 
-    def __init__(self, positions: int, noise: Callable = exact, *, width: int = 16, seed: int = 0):
+    def __init__(
+        self,
+        positions: int,
+        noise: Callable = exact,
+        *,
+        width: int = 16,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+    ):
         if positions < 1:
             raise ValueError(f"there must be a position to look at; got {positions}")
         generator = torch.Generator().manual_seed(seed)
-        update, stream = torch.randn(2, 1, width, generator=generator)
+        update, stream = torch.randn(2, 1, width, generator=generator).to(device)
         capped = RepairedNormCap(LIMIT)(update * (2 * stream.norm() / update.norm()), stream)
         self.vectors = capped.expand(positions, width).contiguous().requires_grad_()
         self.stream = stream.expand(positions, width)
@@ -41,7 +49,7 @@ class OnTheThreshold:
         """Noise, a guarded cap, tanh. The cap's scale is one number per vector, or has the vectors' shape."""
         # A number divided by a tensor is a reciprocal and a product: two roundings, which shift some limits by an ulp.
         # Of two tensors the quotient is rounded once, and is below 1 exactly where the ratio is past the limit.
-        cap = (FullShapeNormCap if full_shape else GuardedNormCap)(torch.tensor(limit))
+        cap = (FullShapeNormCap if full_shape else GuardedNormCap)(self.vectors.new_tensor(limit))
 
         def capped_again(vectors: torch.Tensor) -> torch.Tensor:
             return torch.tanh(cap(self.noise(vectors), self.stream))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 _STREAMS = {
     "torch": "torch RNG",
-    "CUDA": "torch RNG (CUDA)",
+    "GPU": "torch RNG (GPU)",
     "Python": "python random stream (random.*)",
     "NumPy": "numpy random stream (numpy.random.*)",
 }
@@ -60,7 +60,7 @@ def few(names: Iterable[str]) -> str:
 
 
 def is_torchs_stream(name: str) -> bool:
-    return name in ("torch", "CUDA")
+    return name in ("torch", "GPU")
 
 
 def read(group: tuple, name: str, own: bool) -> tuple[str, str]:
