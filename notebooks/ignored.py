@@ -19,9 +19,11 @@ KINDS = {
     "bool": r"True|False",
     "yes": r"yes|no",
     "version": r"\d+\.\d+[\w.+]*",
+    "device": r"[\w:]+(?: \([^()\n]+\))?",  # cpu, or cuda (its name)
     "word": r"[\w.]+",
     "words": r"[\w ]+",
     "list": r"\[[-\d, ]*\]",
+    "untested": r"(?:\ntorch [^\n]+ is newer than [^\n]+(?:\n[^\n]+){2})?",  # nothing, where this torch was tested
     "torch": r"(?s:.*?)",  # the installed torch's own words
 }
 
@@ -41,9 +43,11 @@ class Ignored:
         return re.fullmatch(pattern, text.strip()) is not None
 
 
-def machine(first: str = "python {version} | torch {version}", second: str = "\nthreads {int} | CUDA {bool}"):
+def machine(first: str = "python {version} | torch {version}", second: str = "\nthreads {int} | device {device}"):
     return Ignored(first + second, "which machine this is: for the reader, and for a report of a problem", "ready")
 
+
+ON_THE_CPU = "\ndevice cpu, GPU or not: errors, kernels and draws are compared as the CPU has them"
 
 AGREED: dict[str, tuple[Ignored, ...]] = {
     "00_start_here": (
@@ -51,8 +55,9 @@ AGREED: dict[str, tuple[Ignored, ...]] = {
             "Python {version}, fsrs {version}, ipython {version}, ipywidgets {version}, jupyterlab {version}, "
             "matplotlib {version}, numpy {version}, pillow {version}, platformdirs {version}, scikit-learn {version}, "
             "scipy {version}, torch {version}, traitlets {version}\n",
-            "{word} {word}, CPU kernels: {words}\ntorch threads: {int}\nCUDA: {yes}\n"
-            "the same sum can differ from call to call here: {yes}",
+            "{word} {word}, CPU kernels: {words}\ntorch threads: {int}\n"
+            "CUDA: {yes}; lessons 01 to 05 and 07 compute on: {device}\n"
+            "the same sum can differ from call to call here: {yes}{untested}",
         ),
     ),
     "01_the_crash": (
@@ -126,7 +131,7 @@ AGREED: dict[str, tuple[Ignored, ...]] = {
         ),
     ),
     "05_batchnorm": (machine(),),
-    "06_audit_your_source": (machine(),),
+    "06_audit_your_source": (machine(second="\nthreads {int} | device cpu: this lesson reads source"),),
     "07_quiet_version": (
         machine(),
         Ignored(
@@ -145,8 +150,8 @@ AGREED: dict[str, tuple[Ignored, ...]] = {
             "plain kernels: two runs agree: True\naccuracy on all digits, equal with both kernels: True\n",
         ),
     ),
-    "08_field_guide": (machine(second=""),),
-    "10_coding_drills": (machine(second=""),),
+    "08_field_guide": (machine(second=ON_THE_CPU),),
+    "10_coding_drills": (machine(second=ON_THE_CPU),),
 }
 
 

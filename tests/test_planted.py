@@ -356,11 +356,12 @@ LESSON = "09_interview_cards"  # of all lessons, the quickest to run
 
 def strict(folder: Path, lesson: str, src: Path = HOUSE / "src") -> subprocess.CompletedProcess:
     """nbval on a lesson, as the Makefile runs it."""
-    (flags,) = re.findall(r"^NBVAL := (.+)$", (HOUSE / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    makefile = (HOUSE / "Makefile").read_text(encoding="utf-8").replace("\\\n", "")
+    (flags,) = re.findall(r"^NBVAL := (.+)$", makefile, re.MULTILINE)
     flags = shlex.split(flags.replace("-n $(WORKERS) --dist loadfile", ""))
     return subprocess.run(
         [sys.executable, *flags, "--color=no", "--rootdir", str(folder), str(folder / f"{lesson}.ipynb")],
-        env=os.environ | {"PYTHONPATH": f"{src}{os.pathsep}{build.ROOT}"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (src, build.ROOT, HOUSE / "tests")))},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -368,6 +369,7 @@ def strict(folder: Path, lesson: str, src: Path = HOUSE / "src") -> subprocess.C
 
 
 def failed(done: subprocess.CompletedProcess) -> set[str]:
+    """The cells that failed, in either round."""
     return set(re.findall(r"^FAILED .*::(Cell \d+)", done.stdout, re.MULTILINE))
 
 

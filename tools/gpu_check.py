@@ -30,7 +30,8 @@ import device_checks  # noqa: E402
 import reset  # noqa: E402
 import torch  # noqa: E402
 from device_checks import Found  # noqa: E402
-from workshop_check import BAD, OK, Line, Processes, check_notebook, shortened_right  # noqa: E402
+from processes import Processes  # noqa: E402
+from workshop_check import BAD, OK, Line, check_notebook, shortened_right  # noqa: E402
 
 from recompute_lab.instruments.device import VARIABLE, device_name, lab_device  # noqa: E402
 
@@ -55,7 +56,7 @@ def line(name: str, check: Callable[[torch.device], Found], device: torch.device
 def lessons(todo: list[reset.Lesson], device: torch.device, jobs: int, timeout: float) -> list[Line]:
     """Each notebook under nbval, with the device on; what was looked at, in the lessons' order."""
     os.environ[VARIABLE] = str(device)
-    processes, found = Processes(), {}
+    processes, found = Processes(ROOT), {}
     with ThreadPoolExecutor(jobs) as pool:
         pending = {pool.submit(check_notebook, lesson, processes, timeout): lesson for lesson in todo}
         try:

@@ -131,9 +131,10 @@ print("optimizer took no step:", taken[0] == taken[1])
 with_gradient = [n for n, p in run.model.named_parameters() if p.grad is not None]
 print("parameters that hold a gradient:", with_gradient)
 
-run.load(before)
-run.use(noise=nudge, run_trunk=None)  # the same step, not checkpointed
-print("the same step without checkpointing:", "fine" if run.train(1) is None else "dies again")
+plain = DigitRun(noise=nudge, device=device)  # the same step, not checkpointed
+plain.load(before)
+again = plain.train(1)
+print("the same step without checkpointing:", "fine" if again is None else "dies again")
 
 # %% [markdown]
 # The error was raised in backward, before the optimizer moved. What remains are the gradients that backward had already

@@ -83,10 +83,6 @@ class DigitRun:
     def trunk(self) -> Trunk:
         return self.model.trunk
 
-    def use(self, noise: Callable, run_trunk: Callable | None) -> None:
-        """Go on with another noise, and another way to run the trunk."""
-        self.noise, self.run_trunk = noise, run_trunk
-
     def step(self) -> float:
         """One step of training; the loss. A `CheckpointError` passes through and leaves the weights as they were."""
         if self.states.maxlen:
