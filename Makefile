@@ -58,6 +58,7 @@ unit: setup
 # tests/second_round.py.
 NBVAL := -m pytest -q -n $(WORKERS) --dist loadfile -p no:cacheprovider -p second_round \
     --nbval --nbval-current-env --nbval-cell-timeout=120
+unit learner solved: export MKL_DYNAMIC := FALSE # else MKL holds torch to as many threads as there are cores
 learner solved: export PYTHONPATH := tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 
 learner: setup

@@ -25,6 +25,7 @@ from types import CodeType, FrameType
 import torch
 import torch.utils.checkpoint
 import torch.utils.deterministic
+from opcodes import each_instruction, trace
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -39,6 +40,7 @@ _ENTERED = (
     os.path.join(_TORCH, "utils", "checkpoint.py"),
     os.path.join(_TORCH, "autograd"),
 )
+_GRAD_MODE = torch.autograd.grad_mode.__file__  # sets the mode where it is made, before anybody could take it back
 _PATCHED = {  # whose attributes an instrument might replace
     "torch.utils.checkpoint": torch.utils.checkpoint,
     "torch.autograd": torch.autograd,
@@ -174,14 +176,13 @@ def _walk(call: Callable[[], object], place: int | None) -> tuple[int, str, str]
         return inside
 
     def begins(frame: FrameType, event: str, argument):
-        if not frame.f_code.co_filename.startswith(_ENTERED):
+        if not frame.f_code.co_filename.startswith(_ENTERED) or frame.f_code.co_filename == _GRAD_MODE:
             return None
-        frame.f_trace_lines, frame.f_trace_opcodes = False, True
         reached(frame)
-        return inside
+        return each_instruction(frame, inside)
 
     before, ended = sys.gettrace(), "returned"
-    sys.settrace(begins)
+    trace(begins)
     try:
         call()
     except KeyboardInterrupt:
@@ -195,10 +196,11 @@ def _walk(call: Callable[[], object], place: int | None) -> tuple[int, str, str]
 
 @functools.cache
 def _looked_at(code: CodeType) -> frozenset[int]:
-    """Offsets before which the interpreter has looked for a signal."""
-    offsets, after_call = set(), False
+    """Offsets before which the interpreter has looked for a signal, but for the way out of a `with`: on its line."""
+    offsets, after_call, line = set(), False, 0
     for instruction in dis.get_instructions(code):
-        if after_call:
+        before, line = line, instruction.positions.lineno or line
+        if after_call and line >= before:
             offsets.add(instruction.offset)
         name = instruction.opname
         after_call = name.startswith("CALL") and "INTRINSIC" not in name

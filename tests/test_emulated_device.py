@@ -51,10 +51,12 @@ print(json.dumps(told))
 
 
 @pytest.fixture(scope="module")
-def told(pytestconfig) -> dict:
+def told(pytestconfig, tmp_path_factory) -> dict:
     """What the checks say on the emulated device; one process for all of them."""
+    cache = getattr(pytestconfig, "cache", None)  # none with -p no:cacheprovider
+    folder = cache.mkdir("emulated_device") if cache else tmp_path_factory.mktemp("emulated_device")
     try:
-        library = emulated_device.build(Path(pytestconfig.cache.mkdir("emulated_device")))
+        library = emulated_device.build(Path(folder))
     except RuntimeError as error:
         pytest.skip(str(error))
     path = os.pathsep.join([str(HOUSE / "tests"), str(HOUSE / "tools"), *filter(None, sys.path)])

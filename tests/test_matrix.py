@@ -68,6 +68,16 @@ def test_make_tests_fast_part_has_every_number_of_threads_and_all_kernels():
     assert sorted(map(int, re.findall(r"OMP_NUM_THREADS=(\d+)", said))) == list(plan.THREADS)
     told = re.findall(r"ATEN_CPU_CAPABILITY=(.*?)\s+\S*/python -m pytest", said.replace("\\\n", ""), re.DOTALL)
     assert len(told) == 2 and told[0] == "default" and "avx2" in told[1]  # and the unit tests with the best there is
+    assert re.search(
+        r"^unit learner solved: export MKL_DYNAMIC := FALSE", (HOUSE / "Makefile").read_text(), re.MULTILINE
+    )
+    four = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.get_num_threads())"],
+        env=os.environ | {"OMP_NUM_THREADS": "4", "MKL_DYNAMIC": "FALSE"},
+        capture_output=True,
+        text=True,
+    )
+    assert four.stdout == "4\n", "on as few cores as there may be"
 
 
 # --- Environments ----------------------------------------------------------------------
@@ -108,7 +118,7 @@ def test_an_install_that_fails_is_one_sentence(tmp_path):
 def test_settings_that_torch_does_not_take_are_refused(tmp_path):
     here = plan.Environment(PYTHON, TORCH)
     (tmp_path / str(here)).symlink_to(sys.prefix)
-    assert environments.seen(here, tmp_path, 2, "default")["threads"] == 2
+    assert environments.seen(here, tmp_path, 4, "default")["threads"] == 4
     other = plan.Environment(PYTHON, "0.1.0")
     (tmp_path / str(other)).symlink_to(sys.prefix)
     with pytest.raises(environments.NoEnvironment, match="says of itself"):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from opcodes import each_instruction, trace
 from torch.overrides import TorchFunctionMode
 
 FOLDER = Path(__file__).parent / "snippets"
@@ -42,9 +43,7 @@ class Steps:
     def __call__(self, frame, event, argument):
         if frame.f_code.co_filename != self.path:
             return None
-        frame.f_trace_opcodes = True
-        frame.f_trace_lines = False
-        return self.local
+        return each_instruction(frame, self.local)
 
     def local(self, frame, event, argument):
         code = frame.f_code
@@ -126,7 +125,7 @@ def run(name, flip):
     watch = contextlib.nullcontext() if hasattr(module, "COMPILES") else calls
     before = picture([built, args, world]), classes(module)
     earlier = sys.gettrace()
-    sys.settrace(steps)
+    trace(steps)
     try:
         with watch:
             built(*args)

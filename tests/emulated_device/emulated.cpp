@@ -2,6 +2,9 @@
 #include <torch/library.h>
 
 #include <ATen/CPUGeneratorImpl.h>
+#if __has_include(<ATen/core/GeneratorForPrivateuseone.h>)
+#include <ATen/core/GeneratorForPrivateuseone.h>
+#endif
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -55,6 +58,11 @@ at::Generator& default_generator() {
   static at::Generator generator = at::make_generator<Generator>();
   return generator;
 }
+
+#if __has_include(<ATen/core/GeneratorForPrivateuseone.h>)  // where older versions of torch ask for a new generator
+at::Generator new_generator(c10::DeviceIndex) { return at::make_generator<Generator>(); }
+REGISTER_GENERATOR_PRIVATEUSE1(new_generator)
+#endif
 
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const { return true; }

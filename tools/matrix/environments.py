@@ -110,8 +110,11 @@ def make(environment: Environment, cache: Path, root: Path, processes: Processes
 
 
 def settings(threads: int, kernels: str) -> dict[str, str]:
-    """The environment variables that make torch use so many threads and these CPU kernels."""
-    return {"OMP_NUM_THREADS": str(threads), "ATEN_CPU_CAPABILITY": kernels}
+    """The environment variables that make torch use so many threads and these CPU kernels.
+
+    Left to itself, MKL holds torch to as many threads as there are cores.
+    """
+    return {"OMP_NUM_THREADS": str(threads), "MKL_DYNAMIC": "FALSE", "ATEN_CPU_CAPABILITY": kernels}
 
 
 def seen(environment: Environment, cache: Path, threads: int, kernels: str) -> dict:
