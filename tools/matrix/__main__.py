@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked, left_out = asked_for(options)
     wanted = [run for run in asked if selected(run, options)]
     if not wanted:
-        full = "" if options.full else " of the plan; --full (FULL=1) has all combinations"
+        full = "" if options.full else " of the plan; --full has all combinations"
         print(f"Nothing to run: what you selected is not to be had here, or is no part{full}.", file=sys.stderr)
         print("\n".join(left_out), file=sys.stderr)
         return 1
