@@ -1,5 +1,6 @@
 """The audit never raises and never runs long: on any text, on programs made at random, on the standard library."""
 
+import ast
 import os
 import random
 import subprocess
@@ -187,8 +188,13 @@ def test_many_lines_take_time_by_their_number(name):
 def test_what_is_too_deep_is_told_and_hides_nothing_else():
     deep = f"{HEAD}def g(x):\n    if x.any():\n        return x.exp()\n\ndef f(x):\n    return x{'.exp()' * 3000}\n"
     found = audited(deep)
-    assert [one.function for one in found.findings if one.rule == "tensor-branch"] == ["g"]
-    assert any("too deeply" in note and note.endswith(": f") for note in found.notes)
+    try:
+        ast.parse(deep)
+    except RecursionError:  # Python 3.12 parses no such expression, so of this file there is nothing else to be had
+        assert found.notes == ["one.py: nested too deeply to be parsed"] and not found.findings
+    else:
+        assert [one.function for one in found.findings if one.rule == "tensor-branch"] == ["g"]
+        assert found.notes == ["one.py: nested too deeply to be followed: f"]
 
 
 def test_a_long_function():

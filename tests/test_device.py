@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ sys.path.insert(0, str(HOUSE / "tools"))
 import device_checks as checks  # noqa: E402
 import gpu_check  # noqa: E402
 import reset  # noqa: E402
-from test_workshop_check import write  # noqa: E402
+from small_lesson import write  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -217,3 +218,22 @@ def test_lessons_run_on_the_device_and_the_cell_that_does_not_hold_is_named(tmp_
     assert os.environ[chosen.VARIABLE] == "cpu"
     assert right.status != gpu_check.BAD and bad.status == gpu_check.BAD
     assert "02_wrong" in bad.text and "cell" in bad.text and any("43" in detail for detail in bad.details)
+
+
+@pytest.mark.parametrize(
+    ("module", "used"),
+    [
+        (SimpleNamespace(is_initialized=lambda: True), True),
+        (SimpleNamespace(is_initialized=lambda: False), False),
+        (SimpleNamespace(), False),  # torch.mps
+    ],
+)
+def test_a_gpu_is_in_use_where_its_module_says_so(module, used, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta"))
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    assert chosen.accelerator() is (module if used else None)
+
+
+def test_apples_module_is_still_one_that_does_not_say():
+    assert not hasattr(torch.mps, "is_initialized")

@@ -1,5 +1,7 @@
 """The field guide: what each fault comes to, what the witness says of it, what mends it; the chart; the exercises."""
 
+import os
+import signal
 from functools import partial
 
 import pytest
@@ -376,3 +378,16 @@ def test_wav2vec2_draws_its_masks_with_numpy():
     report = guide.worst_of(guide.watched(Wav2Vec2))
     assert "numpy random stream" in report.causes[0].name and report.causes[0].proven
     assert outcomes(Wav2Vec2Told)["non-reentrant"].divergence.equal
+
+
+def test_an_interrupt_waits_until_debug_mode_has_ended():
+    before, error = dict(os.environ), None
+    with pytest.raises(KeyboardInterrupt):
+        with guide.debugging():
+            signal.raise_signal(signal.SIGINT)
+            try:
+                own_arguments.Popped().step(partial(checkpoint, use_reentrant=False, debug=True))
+            except CheckpointError as raised:
+                error = raised
+    assert len(str(error).splitlines()) > 10_000
+    assert dict(os.environ) == before and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -94,7 +94,8 @@ crash = caught(context_fn=Witness().context_fn)
 for line in str(crash).splitlines()[:3]:  # newer versions of torch add a full stop and a tip
     print(textwrap.fill(line.removesuffix("."), 96))
 print(*crash.__notes__)
-length = len(str(caught(debug=True)).splitlines())
+with guide.debugging():
+    length = len(str(caught(debug=True)).splitlines())
 at_least = max(number for number in (1, 10, 100, 1000, 10_000) if number <= length)
 print(f"\ndebug=True prints {at_least:,} lines at least")
 

@@ -57,8 +57,11 @@ def races_on(device: torch.device) -> bool:
 
 
 def accelerator() -> ModuleType | None:
-    """torch's module for the GPU in use, `torch.cuda` for one; None where there is none, or nothing has used it yet."""
+    """torch's module for the GPU in use, `torch.cuda` for one.
+
+    None where there is none, where nothing has used it yet, or where it does not say so (Apple's).
+    """
     if not torch.accelerator.is_available():
         return None
     module = torch.get_device_module(torch.accelerator.current_accelerator())
-    return module if module.is_initialized() else None
+    return module if getattr(module, "is_initialized", bool)() else None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from recompute_lab.instruments.gradients import ROUNDING, Run
+from recompute_lab.instruments.interrupts import stacks_kept, uninterrupted
 from recompute_lab.instruments.root_cause import CUT_OFF, KERNEL, PROTOCOL, Finding, root_cause, treat
 from recompute_lab.instruments.steps import IMPLEMENTATIONS, Outcome, outcome, outcomes, plainly, stepped
 from recompute_lab.instruments.witness import Report, Witness
@@ -25,6 +28,24 @@ hint = Hints(check)
 
 EVERYTHING = (*GUIDE, *EARLIER)
 VERDICTS = ("replayable", "side effect", "silent", "loud")
+
+
+@contextmanager
+def debugging() -> Iterator[None]:
+    """Around a checkpoint with `debug=True`: an interrupt waits, and torch looks up the names of C++ by itself.
+
+    Else it asks addr2line, a child process, which Ctrl-C ends as well: then torch's own traces fail until a restart.
+    """
+    variable = "TORCH_DISABLE_ADDR2LINE"
+    before = os.environ.get(variable)
+    with uninterrupted(), stacks_kept():
+        os.environ[variable] = "1"
+        try:
+            yield
+        finally:
+            os.environ.pop(variable)
+            if before is not None:
+                os.environ[variable] = before
 
 
 # --- What comes of each fault
