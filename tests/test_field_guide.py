@@ -389,5 +389,5 @@ def test_an_interrupt_waits_until_debug_mode_has_ended():
                 own_arguments.Popped().step(partial(checkpoint, use_reentrant=False, debug=True))
             except CheckpointError as raised:
                 error = raised
-    assert len(str(error).splitlines()) > 10_000
+    assert len(str(error).splitlines()) > 1_000
     assert dict(os.environ) == before and signal.getsignal(signal.SIGINT) is signal.default_int_handler
