@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 
 import build
@@ -18,6 +19,7 @@ import pytest
 import torch
 from interrupting import changed, fingerprint, interrupted, of_module, own_temporary_folder, places, sample
 from jupyter_client.manager import KernelManager
+from sample_cards import sample_deck
 from torch import nn
 from torch.utils.checkpoint import CheckpointError, checkpoint
 
@@ -29,9 +31,20 @@ from recompute_lab.instruments.own_checkpoint import OWN
 from recompute_lab.instruments.root_cause import root_cause
 from recompute_lab.instruments.steps import outcomes
 from recompute_lab.instruments.timing import seconds
-from recompute_lab.lessons import batchnorm_repairs, early_warning, flip_panel, loud_or_silent, mask_panel, threshold
+from recompute_lab.lessons import (
+    batchnorm_panel,
+    batchnorm_repairs,
+    early_warning,
+    flip_panel,
+    loud_or_silent,
+    mask_panel,
+    threshold,
+)
+from recompute_lab.lessons.card_panel import Practice
+from recompute_lab.lessons.progress import Journal
 from recompute_lab.specimens.trunk import Trunk
 from recompute_lab.views import threshold as view
+from recompute_lab.views.card_panel import ALL, GRADED, CardPanel
 from recompute_lab.views.panel import Panel
 
 PLACES = 5  # of each call; a sample of its own for each
@@ -209,6 +222,7 @@ def made() -> dict[str, Panel]:
         "lesson 02": threshold.panel(),
         "lesson 03": flip_panel.panel(),
         "lesson 04": mask_panel.panel(),
+        "lesson 05": batchnorm_panel.panel(),
     }
 
 
@@ -216,6 +230,7 @@ MOVES = {
     "lesson 02": [("cap", 3), ("noise", 64), ("cap", 20), ("noise", 4), ("positions", 100), ("cap", -5)],
     "lesson 03": [("branch", "scale per vector"), ("implementation", "reentrant"), ("implementation", "non-reentrant")],
     "lesson 04": [("p", 0.3), ("stream", "torch's default"), ("p", 0.7)],
+    "lesson 05": [("steps", 20), ("implementation", "reentrant"), ("repair", "none")],
 }
 
 
@@ -237,6 +252,24 @@ def test_an_interrupted_panel_says_so_and_goes_on(name, made, tmp_path):
             else:
                 assert told == right[0]
             assert "Interrupted" not in right[0] and right[1] != card
+
+
+def test_an_interrupted_grade_is_written_down_and_shown_all_the_same(tmp_path):
+    """A card's move is short: Ctrl-C comes when it is whole."""
+    pressed = 0
+    for place in (1, 20, 200):
+        journal = Journal(tmp_path / f"{place}.jsonl")
+        panel = CardPanel(Practice(sample_deck(tmp_path), journal, lambda: datetime(2026, 3, 1, 12, tzinfo=UTC)))
+        while panel.shown != ALL:
+            panel.main.click()
+        before = fingerprint()
+        ended, where = interrupted(panel.grades["Good"].click, place)
+        pressed += ended == "interrupted"
+        written = len(journal.events())
+        assert (written, panel.shown) in ((1, GRADED), (0, ALL)), where
+        assert written or place == 1, "only before the move has begun can there be none"
+        assert not changed(before, fingerprint()), where
+    assert pressed
 
 
 def test_a_new_drawing_is_not_marked_on_an_old_canvas(monkeypatch):
