@@ -127,6 +127,10 @@ def test_settings_that_torch_does_not_take_are_refused(tmp_path):
         environments.seen(plan.Environment("3.99", TORCH), tmp_path, 2, "default")
 
 
+def test_plain_kernels_have_one_name_in_all_versions():
+    assert [environments.named(word) for word in ("NO AVX", "DEFAULT", "AVX2", "AVX512")] == ["default", *plan.KERNELS]
+
+
 def test_the_kernels_are_those_of_the_processor_whatever_is_asked_for(monkeypatch):
     here = environments.kernels_here(Path(sys.executable))
     assert here == plan.KERNELS[: len(here)] and here

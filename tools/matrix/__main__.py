@@ -99,17 +99,19 @@ def selected(run: Run, options: argparse.Namespace) -> bool:
 
 def work_through(todo: list[Run], options: argparse.Namespace, kept: Kept, processes: Processes) -> list[str]:
     """Carries out the runs, one after the other; what could not be run, in sentences."""
-    impossible: dict = {}
+    impossible: dict = {}  # an environment that cannot be made, and why; or a run
     with tqdm(todo, unit="run", dynamic_ncols=True) as bar:
         for run in bar:
             if run.environment in impossible:
                 continue
             bar.set_postfix_str(str(run))
+            trying = run.environment
             try:
                 make(run.environment, options.cache, ROOT, processes)
+                trying = run
                 record = carry_out(run, ROOT, options.cache, processes, options.lesson, options.jobs)
             except NoEnvironment as error:
-                impossible[run.environment] = str(error)
+                impossible[trying] = str(error)
                 continue
             if record is not None:
                 kept.add(record)

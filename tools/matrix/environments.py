@@ -109,6 +109,11 @@ def make(environment: Environment, cache: Path, root: Path, processes: Processes
     stamp.write_text(wanted)
 
 
+def named(kernels: str) -> str:
+    """torch's own word for its CPU kernels, as ATEN_CPU_CAPABILITY has it; older versions call the plain ones NO AVX."""
+    return {"no avx": "default"}.get(kernels.lower(), kernels.lower())
+
+
 def settings(threads: int, kernels: str) -> dict[str, str]:
     """The environment variables that make torch use so many threads and these CPU kernels.
 
@@ -127,7 +132,7 @@ def seen(environment: Environment, cache: Path, threads: int, kernels: str) -> d
     if said is None:
         raise NoEnvironment(f"torch cannot be loaded in {environment}: remove that folder of {cache.name}/ and go on")
     here = json.loads(said)
-    if (here["torch"], here["threads"], here["kernels"].lower()) != (environment.torch, threads, kernels):
+    if (here["torch"], here["threads"], named(here["kernels"])) != (environment.torch, threads, kernels):
         raise NoEnvironment(f"{environment}, told to use {threads} threads and {kernels}, says of itself: {here}")
     return here
 
@@ -136,5 +141,5 @@ def kernels_here(python: Path) -> tuple[str, ...]:
     """The sets of CPU kernels that this processor can run. torch would obey, and crash, if told to use another one."""
     env = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
     done = subprocess.run([str(python), "-c", LOOK], capture_output=True, text=True, env=env)
-    best = json.loads(done.stdout)["kernels"].lower() if done.returncode == 0 else ""
+    best = named(json.loads(done.stdout)["kernels"]) if done.returncode == 0 else ""
     return KERNELS[: KERNELS.index(best) + 1] if best in KERNELS else KERNELS[:1]
