@@ -110,7 +110,7 @@ def make(environment: Environment, cache: Path, root: Path, processes: Processes
 
 
 def named(kernels: str) -> str:
-    """torch's own word for its CPU kernels, as ATEN_CPU_CAPABILITY has it; older versions call the plain ones NO AVX."""
+    """torch's word for its CPU kernels, as ATEN_CPU_CAPABILITY has it; older versions call the plain ones NO AVX."""
     return {"no avx": "default"}.get(kernels.lower(), kernels.lower())
 
 
