@@ -25,6 +25,7 @@ from types import CodeType, FrameType
 import torch
 import torch.utils.checkpoint
 import torch.utils.deterministic
+from IPython import get_ipython
 from opcodes import each_instruction, trace
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -143,6 +144,22 @@ def places(call: Callable[[], object]) -> int:
 def interrupted(call: Callable[[], object], place: int) -> tuple[str, str]:
     """Call, with Ctrl-C at one place: how it ended ("interrupted", "returned", "raised NAME ..."), and where it was."""
     return _walk(call, place)[1:]
+
+
+def run_cell(source: str, after: float) -> None:
+    """In a kernel: run a cell's source as one, with Ctrl-C so many seconds after it has begun, if it takes so long.
+
+    From a thread of the kernel's own: a signal from outside can come a moment too late, when the kernel itself is at
+    work, and then no reply is sent.
+    """
+    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        get_ipython().run_cell(source)
+        timer.cancel()
+        timer.join()
+    except KeyboardInterrupt:  # when the cell was done
+        pass
 
 
 def sample(number: int, most: int, seed: int) -> list[int]:

@@ -268,8 +268,10 @@ def test_an_interrupted_measurement_leaves_no_picture_of_another_setting(panel):
     before, panel._measure = bytes(panel.picture.value), interrupted
     with pytest.raises(KeyboardInterrupt):
         panel.noise.value = 64
-    assert panel.message == "Interrupted: move a control to go on." and bytes(panel.picture.value) != before
+    assert panel.sentence.text == "Interrupted: move a control to go on." and bytes(panel.picture.value) != before
     panel._measure = lesson.measure
+    panel.noise.value = 64  # as in a cell that is run again: no control moves
+    assert panel.message == describe(staged(64, 1000), staged(64, 1000).at(panel.cap.value))
     panel.cap.value = 80
     assert panel.message == describe(staged(64, 1000), staged(64, 1000).at(80))
 

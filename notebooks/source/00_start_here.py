@@ -180,6 +180,7 @@ for k, held in measured.items():
 # That was memory. What does it cost? Count how often a layer's forward runs in one training step:
 
 # %%
+from contextlib import ExitStack
 from functools import partial
 
 runs = {"plain": stack}
@@ -187,10 +188,10 @@ runs |= {f"k = {k}": partial(in_segments, stack, k) for k in (1, 6, 36)}
 calls = []
 for name, run in runs.items():
     calls.clear()
-    hooks = [layer.register_forward_pre_hook(lambda *_: calls.append(1)) for layer in stack]
-    run(x).sum().backward()
-    for hook in hooks:
-        hook.remove()
+    with ExitStack() as hooks:  # takes every hook off again, also when the cell is interrupted
+        for layer in stack:
+            hooks.enter_context(layer.register_forward_pre_hook(lambda *_: calls.append(1)))
+        run(x).sum().backward()
     print(f"{name:6}  {len(calls)} forwards of a layer")
 
 # %% [markdown]

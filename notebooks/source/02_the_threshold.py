@@ -201,9 +201,11 @@ message = "A thousand positions, 16 ulps of noise: passes disagree only far out 
 show(regime(opening, 16), message)
 
 yours = threshold.cap.value
-threshold.cap.value = 60  # a cell can move the panel, too
-print(textwrap.fill(threshold.message, 96))
-threshold.cap.value = yours
+try:
+    threshold.cap.value = 60  # a cell can move the panel, too
+    print(textwrap.fill(threshold.message, 96))
+finally:
+    threshold.cap.value = yours
 p = opening.at(16).firing
 for n in (10, 1000, 100_000):
     rare = passes_disagree(p, n) < 0.05

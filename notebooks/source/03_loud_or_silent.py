@@ -249,9 +249,8 @@ for name, segment in ends_in.items():
 # %%
 def ends_of(layer, strategy, segment):
     ended = []
-    handle = layer.register_forward_hook(lambda *_: ended.append(1))
-    strategy(segment, rows).sum().backward()
-    handle.remove()
+    with layer.register_forward_hook(lambda *_: ended.append(1)):
+        strategy(segment, rows).sum().backward()
     return len(ended)
 
 for name, segment in ends_in.items():
@@ -373,9 +372,11 @@ case = measure("scale of full shape", "false, then true")
 show(slots(case), sentence(case))
 
 yours = flips.direction.value
-flips.direction.value = "true, then false"  # a cell can move the panel, too
-print("\n" + textwrap.fill(flips.message, 96))
-flips.direction.value = yours
+try:
+    flips.direction.value = "true, then false"  # a cell can move the panel, too
+    print("\n" + textwrap.fill(flips.message, 96))
+finally:
+    flips.direction.value = yours
 
 # %% [markdown]
 # ## Exercises

@@ -94,6 +94,7 @@ class Panel(widgets.VBox):
 
     def __init__(self, about: str, size: tuple[int, int], **controls: widgets.Widget):
         self._size, self._names = size, list(controls)
+        self._answered: tuple = ()  # the controls' values that picture and sentence are for; none after an interrupt
         self._drawing = threading.RLock()  # JupyterLab moves controls in one thread of the kernel, cells in another
         # As wide as there is room; where a page is narrow or zoomed, it is scrolled before its text is too small.
         layout = widgets.Layout(max_width="100%", min_width=f"{min(size[0], _LEGIBLE)}px", height="auto")
@@ -115,6 +116,7 @@ class Panel(widgets.VBox):
     def refresh(self, changed: str | None = None) -> None:
         """Picture and sentence anew. Always for the controls' latest values, so nothing stale can be left standing."""
         with self._drawing:
+            self._answered = ()
             try:
                 try:
                     picture, sentence = self.answer(changed)
@@ -124,6 +126,7 @@ class Panel(widgets.VBox):
                     picture, sentence = self._nothing(), failure(error)
                 self.picture.value = picture
                 self.sentence.text = sentence
+                self._answered = self._values()
             except BaseException:  # a cell was interrupted: the controls have moved, picture or sentence may not have
                 with uninterrupted():
                     self.picture.value, self.sentence.text = self._nothing(), "Interrupted: move a control to go on."
@@ -131,8 +134,14 @@ class Panel(widgets.VBox):
 
     @property
     def message(self) -> str:
-        """The sentence below the picture."""
-        return self.sentence.text
+        """The sentence below the picture, which is made anew if an interrupt had left none for these controls."""
+        with self._drawing:
+            if self._answered != self._values():
+                self.refresh()
+            return self.sentence.text
+
+    def _values(self) -> tuple:
+        return tuple(getattr(self, name).value for name in self._names)
 
     def _moved(self, name: str, change) -> None:
         self.refresh(name)
