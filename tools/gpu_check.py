@@ -19,7 +19,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,7 +30,7 @@ import reset  # noqa: E402
 import torch  # noqa: E402
 from device_checks import Found  # noqa: E402
 from processes import Processes  # noqa: E402
-from workshop_check import BAD, OK, Line, check_notebook, shortened_right  # noqa: E402
+from workshop_check import BAD, OK, Line, check_notebooks, shortened_right  # noqa: E402
 
 from recompute_lab.instruments.device import VARIABLE, device_name, lab_device  # noqa: E402
 
@@ -56,17 +55,7 @@ def line(name: str, check: Callable[[torch.device], Found], device: torch.device
 def lessons(todo: list[reset.Lesson], device: torch.device, jobs: int, timeout: float) -> list[Line]:
     """Each notebook under nbval, with the device on; what was looked at, in the lessons' order."""
     os.environ[VARIABLE] = str(device)
-    processes, found = Processes(ROOT), {}
-    with ThreadPoolExecutor(jobs) as pool:
-        pending = {pool.submit(check_notebook, lesson, processes, timeout): lesson for lesson in todo}
-        try:
-            for future in as_completed(pending):
-                found[pending[future]] = future.result()
-        except BaseException:
-            processes.stop()
-            pool.shutdown(cancel_futures=True)
-            raise
-    return [found[lesson] for lesson in todo]
+    return check_notebooks(todo, Processes(ROOT), jobs, timeout)
 
 
 def told(one: Line) -> Iterator[str]:

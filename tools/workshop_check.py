@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -117,6 +118,28 @@ def check_notebook(lesson: reset.Lesson, processes: Processes, timeout: float) -
         run = [f"it was run here: {again} puts the stored outputs back"] * (state == reset.RUN)
         return Line(BAD, f"{head} {wrong[0]}", [*run, *wrong[1]][:MAX_DETAILS])
     return Line(LOOK, f"{head} was run here: its outputs are those") if state == reset.RUN else Line(OK, head.rstrip())
+
+
+def check_notebooks(
+    todo: list[reset.Lesson],
+    processes: Processes,
+    jobs: int,
+    timeout: float,
+    done: Callable[[reset.Lesson], None] = lambda lesson: None,
+) -> list[Line]:
+    """So many side by side; `done` is told of each as it ends. The lines are in the order of `todo`."""
+    found: dict[reset.Lesson, Line] = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        pending = {pool.submit(check_notebook, lesson, processes, timeout): lesson for lesson in todo}
+        try:
+            for future in as_completed(pending):
+                found[pending[future]] = future.result()
+                done(pending[future])
+        except BaseException:
+            processes.stop()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [found[lesson] for lesson in todo]
 
 
 # --- The machine -----------------------------------------------------------------------
@@ -241,26 +264,20 @@ def check(todo: list[reset.Lesson], options: argparse.Namespace, processes: Proc
     """All of it; what was looked at, in the page's order."""
     folder = options.notebooks
     lines = [versions(), *machine(folder), writable(folder), port(options.port), changed(todo)]
-    found: dict[reset.Lesson, Line] = {}
     with tqdm(total=len(todo) + (not options.no_browser), unit="check", leave=False) as bar:
-        with ThreadPoolExecutor(options.jobs) as pool:
-            pending = {pool.submit(check_notebook, lesson, processes, options.timeout): lesson for lesson in todo}
-            try:
-                for future in as_completed(pending):
-                    found[pending[future]] = future.result()
-                    bar.set_postfix_str(pending[future].name)
-                    bar.update()
-            except BaseException:
-                processes.stop()
-                pool.shutdown(cancel_futures=True)
-                raise
+
+        def done(lesson: reset.Lesson) -> None:
+            bar.set_postfix_str(lesson.name)
+            bar.update()
+
+        found = check_notebooks(todo, processes, options.jobs, options.timeout, done)
         if options.no_browser:
             lines.append(Line(NOT_CHECKED, "widgets in a browser: not checked: --no-browser was given"))
         else:
             bar.set_postfix_str("widgets in a browser")
             lines.append(widgets(processes))
             bar.update()
-    return lines + [found[lesson] for lesson in todo]
+    return lines + found
 
 
 def main() -> int:
