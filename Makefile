@@ -72,7 +72,7 @@ solved: setup
 # REQUIRE_BROWSER=1 makes a missing browser a failure: the tests then run and say so.
 browser: setup
 	@if [ -n "$$REQUIRE_BROWSER" ] || $(PY) tests/browser/chromium.py >/dev/null; then \
-	    $(PY) -m pytest -q tests/browser; \
+	    $(PY) -m pytest -q -n $(WORKERS) --dist loadfile tests/browser; \
 	else \
 	    echo "Browser tests skipped: install Chromium or Chrome, or name one with CHROME=/path/to/it."; \
 	fi
