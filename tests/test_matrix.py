@@ -323,31 +323,24 @@ def stored() -> dict:
     return json.loads((STORED / "table.json").read_text(encoding="utf-8"))
 
 
-def test_of_the_plan_the_stored_table_says_what_was_run_and_all_of_it_passed(stored):
+def test_the_whole_plan_was_run_and_passed(stored):
     planned, runs = plan.covering(plan.PYTHONS), [running.run_of(record) for record in stored["runs"]]
-    assert set(runs) <= set(planned) and len(runs) == len(set(runs))
-    assert stored["not run"] == [str(run) for run in planned if run not in runs] and stored["asked"] == len(planned)
+    assert sorted(map(str, runs)) == sorted(map(str, planned)) and stored["not run"] == stored["left out"] == []
+    assert stored["asked"] == stored["passed"] == len(runs)
     assert [record for record in stored["runs"] if record["status"] != running.PASSED or record["failures"]] == []
-    assert stored["left out"] == [] and stored["passed"] == len(runs)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", date) for date in stored["dates"]) and stored["dates"]
-
-
-@pytest.mark.parametrize("torch_version", plan.TORCHES)
-def test_the_stored_table_has_every_torch_under_every_python(stored, torch_version):
-    runs = {running.run_of(record).environment for record in stored["runs"]}
-    assert {plan.Environment(python, torch_version) for python in plan.PYTHONS} <= runs
 
 
 def test_the_stored_table_is_of_one_tree(stored):
     for part in plan.PARTS:
-        assert len({record["digest"] for record in stored["runs"] if record["part"] == part}) <= 1
+        assert len({record["digest"] for record in stored["runs"] if record["part"] == part}) == 1
 
 
 def test_each_run_had_as_many_tests_as_the_others(stored):
     """A run that lost half of its notebooks has not passed; what one torch lacks is skipped, and counted as that."""
     for part in plan.PARTS:
         totals = {sum(record["tests"].values()) for record in stored["runs"] if record["part"] == part}
-        assert len(totals) <= 1 and all(total > 100 for total in totals), (part, totals)
+        assert len(totals) == 1 and totals.pop() > 100, part
 
 
 def test_the_text_is_what_the_json_says(stored):
