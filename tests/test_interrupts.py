@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,18 @@ from sample_cards import sample_deck
 from torch import nn
 from torch.utils.checkpoint import CheckpointError, checkpoint
 
-from recompute_lab import REENTRANT, Witness, audit, divergence, examine, passes, record, run_twice, writes
+from recompute_lab import (
+    NON_REENTRANT,
+    REENTRANT,
+    Witness,
+    audit,
+    divergence,
+    examine,
+    passes,
+    record,
+    run_twice,
+    writes,
+)
 from recompute_lab.instruments.determinism import switched
 from recompute_lab.instruments.interrupts import uninterrupted
 from recompute_lab.instruments.memory import footprint
@@ -32,6 +44,7 @@ from recompute_lab.lessons import (
     mask_panel,
     threshold,
 )
+from recompute_lab.lessons.advice import after_a_cell
 from recompute_lab.lessons.card_panel import Practice
 from recompute_lab.lessons.progress import Journal
 from recompute_lab.specimens.trunk import Trunk
@@ -174,10 +187,24 @@ def test_whatever_a_segment_raises_leaves_all_as_it_was(name, error, segment):
         before, own = fingerprint(), of_module(segment)
         with contextlib.suppress(BaseException):
             CALLS[name](segment)
-        error.__traceback__ = error.__context__ = None  # its frames hold torch's contexts open (2.6)
         gc.collect()
         left = changed(before, fingerprint()) + changed(own, of_module(segment))
         assert not left, f"raised in pass {at}: {left}"
+
+
+def test_an_error_that_a_notebook_keeps_holds_no_checkpoint_open():
+    """It would, in torch 2.6: by the frame in its traceback."""
+
+    def fails(_):
+        raise ValueError
+
+    with pytest.raises(ValueError) as kept:
+        NON_REENTRANT(fails, x())
+    assert not fingerprint()["hooks on saved tensors"]
+    with pytest.raises(ValueError) as kept:
+        checkpoint(fails, x(), use_reentrant=False)  # torch's own, in a cell
+    after_a_cell(SimpleNamespace(error_in_exec=kept.value))
+    assert not fingerprint()["hooks on saved tensors"]
 
 
 def test_an_interrupt_waits_for_the_end_of_what_must_be_whole():

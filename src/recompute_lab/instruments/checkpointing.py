@@ -46,15 +46,19 @@ class Strategy:
         if kwargs:  # the reentrant implementation takes none, and the other has some of its own ("debug", say)
             segment = functools.partial(segment, **kwargs)
         # A context manager in every version of torch; newer ones have a keyword as well.
-        with set_checkpoint_early_stop(self.early_stop):
-            return checkpoint(
-                segment,
-                *args,
-                use_reentrant=self.use_reentrant,
-                determinism_check=self.determinism_check,
-                preserve_rng_state=self.preserve_rng_state,
-                **({"context_fn": self.context_fn} if self.context_fn else {}),
-            )
+        try:
+            with set_checkpoint_early_stop(self.early_stop):
+                return checkpoint(
+                    segment,
+                    *args,
+                    use_reentrant=self.use_reentrant,
+                    determinism_check=self.determinism_check,
+                    preserve_rng_state=self.preserve_rng_state,
+                    **({"context_fn": self.context_fn} if self.context_fn else {}),
+                )
+        except BaseException as error:  # IPython keeps the last one, an interrupt, too
+            released(error)
+            raise
 
 
 PLAIN = Strategy("plain", use_reentrant=None)
@@ -109,7 +113,7 @@ class Mismatch:
 
 
 def released(error: BaseException) -> BaseException:
-    """The same error, fit to be kept: it keeps no checkpoint open.
+    """The same error, fit to be kept: it keeps no checkpoint open. Harmless wherever it came from.
 
     Older versions of torch leave a failed forward's hooks on for as long as their frame in its traceback lives
     (`torch_version.failed_forward_lingers`): all that is saved meanwhile counts as the failed segment's. That frame is

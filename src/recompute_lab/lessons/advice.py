@@ -1,7 +1,7 @@
 """A sentence under an error that comes from where the learner stands, and not from what the cell says.
 
 A kernel that was restarted knows no names; an installation can lose a package. What to do then is printed below the
-traceback, from the first import of a lesson's module on.
+traceback, from the first import of a lesson's module on. IPython keeps the last error: it is made fit for that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ def advice(error: BaseException | None) -> str:
     return ""
 
 
-def _after_a_cell(result) -> None:
+def after_a_cell(result) -> None:
+    if result.error_in_exec and "torch.utils.checkpoint" in sys.modules:
+        from recompute_lab.instruments.checkpointing import released  # torch is there
+
+        released(result.error_in_exec)
     if told := advice(result.error_in_exec):
         print(told)
 
@@ -42,4 +46,4 @@ def below_tracebacks() -> None:
     """From now on in this notebook; nothing outside of IPython."""
     ipython = sys.modules.get("IPython")  # a notebook has imported it, and nobody else needs to
     if shell := ipython and ipython.get_ipython():
-        shell.events.register("post_run_cell", _after_a_cell)  # once, however often it is asked
+        shell.events.register("post_run_cell", after_a_cell)  # once, however often it is asked
